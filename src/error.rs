@@ -1,0 +1,221 @@
+//! Errors and their class: whether to try again, to blame the event, or to stop.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// What an error asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// The surroundings failed: try again, nothing moves.
+    Transient,
+    /// The event failed: its neighbours go on without it.
+    Rejected,
+    /// Nothing will mend it but a person: stop, say why, move nothing.
+    Fatal,
+}
+
+/// An error with its class and a sentence for a person.
+///
+/// The message says what is wrong, of what (file, key, event, offset), and what to do.
+#[derive(Debug)]
+pub struct Error {
+    class: Class,
+    message: String,
+    code: Option<String>,
+    suspect: bool,
+    disconnected: bool,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of a class.
+    pub fn new(class: Class, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self {
+            class,
+            message,
+            code: None,
+            suspect: false,
+            disconnected: false,
+            source: None,
+        }
+    }
+
+    /// The surroundings failed.
+    pub fn transient(message: impl Into<String>) -> Self {
+        Self::new(Class::Transient, message)
+    }
+
+    /// The event failed.
+    pub fn rejected(message: impl Into<String>) -> Self {
+        Self::new(Class::Rejected, message)
+    }
+
+    /// Nothing will mend it but a person.
+    pub fn fatal(message: impl Into<String>) -> Self {
+        Self::new(Class::Fatal, message)
+    }
+
+    /// Keeps the cause.
+    pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Puts what was being done before the message.
+    pub fn context(mut self, doing: impl fmt::Display) -> Self {
+        self.message = format!("{doing}: {}", self.message);
+        self
+    }
+
+    /// Classifies an error of the Postgres driver: by SQLSTATE where the server answered, as a
+    /// lost connection where it did not.
+    pub fn postgres(doing: impl fmt::Display, source: sqlx::Error) -> Self {
+        let mut error = match &source {
+            sqlx::Error::Database(answer) => {
+                let code = answer.code().unwrap_or_default().into_owned();
+                let mut error = Self::new(class_of_sqlstate(&code), format!("{doing}: {answer}"));
+                error.suspect = code == "57014" || is_disconnect(&code);
+                error.disconnected = is_disconnect(&code);
+                error.code = Some(code);
+                error
+            }
+            sqlx::Error::Configuration(_) | sqlx::Error::Tls(_) => {
+                Self::fatal(format!("{doing}: {source}"))
+            }
+            sqlx::Error::Encode(_) | sqlx::Error::ColumnDecode { .. } => {
+                Self::fatal(format!("{doing}: {source}"))
+            }
+            _ => {
+                let mut error = Self::transient(format!("{doing}: connection lost: {source}"));
+                (error.suspect, error.disconnected) = (true, true);
+                error
+            }
+        };
+        error.source = Some(Box::new(source));
+        error
+    }
+
+    /// What the error asks for.
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    /// The SQLSTATE, where Postgres gave one.
+    pub fn code(&self) -> Option<&str> {
+        self.code.as_deref()
+    }
+
+    /// Whether the connection is gone: nothing learned over it is believed any more.
+    pub fn is_disconnect(&self) -> bool {
+        self.disconnected
+    }
+
+    /// Whether an event may be the cause of a transient error: a backend lost, or a statement that
+    /// ran out of time, while the handler had the connection.
+    ///
+    /// Lock timeouts, deadlocks, serialization failures, exhausted resources and shutdowns never
+    /// cast suspicion on an event.
+    pub fn is_suspect(&self) -> bool {
+        self.suspect
+    }
+
+    /// Turns a transient error that keeps coming back into the event's own fault.
+    pub fn blame_event(mut self) -> Self {
+        self.class = Class::Rejected;
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// What a SQLSTATE asks for (Postgres documentation, appendix A).
+///
+/// Class 22 and 23 and a few raised by functions are the event's; missing objects, permissions and
+/// syntax are a person's; everything that time may mend is transient.
+pub fn class_of_sqlstate(code: &str) -> Class {
+    match code {
+        // No partition, table or check of the user's can take this event.
+        "23514" | "54000" | "54001" | "54023" => Class::Rejected,
+        // A statement that ran out of time, or was cancelled by a person.
+        "57014" => Class::Transient,
+        // Read-only: a standby that is being promoted, or a failover in progress.
+        "25006" => Class::Transient,
+        // An idle transaction was ended: the process was stopped for longer than the limit.
+        "25P03" | "25P04" => Class::Transient,
+        // A lock that was not to be had in time, an object in use.
+        "55P03" | "55006" => Class::Transient,
+        // A cached plan that no longer fits a table which was altered: preparing again mends it.
+        "0A000" => Class::Fatal,
+        _ => match code.get(..2).unwrap_or_default() {
+            // Data exception, constraint violation, cardinality violation, raised by PL/pgSQL,
+            // `with check option`.
+            "22" | "23" | "21" | "P0" | "44" => Class::Rejected,
+            // Connection, transaction rollback, resources, operator intervention, system error.
+            "08" | "40" | "53" | "57" | "58" => Class::Transient,
+            _ => Class::Fatal,
+        },
+    }
+}
+
+/// Whether the server's answer means that this connection is over.
+fn is_disconnect(code: &str) -> bool {
+    code.starts_with("08")
+        || matches!(
+            code,
+            "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "25P04"
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_class_follows_the_sqlstate() {
+        let classes = [
+            ("22P02", Class::Rejected),
+            ("22P05", Class::Rejected),
+            ("22021", Class::Rejected),
+            ("23505", Class::Rejected),
+            ("23514", Class::Rejected),
+            ("21000", Class::Rejected),
+            ("P0001", Class::Rejected),
+            ("54001", Class::Rejected),
+            ("40001", Class::Transient),
+            ("40P01", Class::Transient),
+            ("55P03", Class::Transient),
+            ("53300", Class::Transient),
+            ("57P01", Class::Transient),
+            ("57014", Class::Transient),
+            ("08006", Class::Transient),
+            ("25006", Class::Transient),
+            ("42P01", Class::Fatal),
+            ("42501", Class::Fatal),
+            ("42601", Class::Fatal),
+            ("28P01", Class::Fatal),
+            ("3D000", Class::Fatal),
+            ("25P02", Class::Fatal),
+            ("XX000", Class::Fatal),
+        ];
+        for (code, class) in classes {
+            assert_eq!(class_of_sqlstate(code), class, "{code}");
+        }
+    }
+
+    #[test]
+    fn context_reads_from_the_outside_in() {
+        let error = Error::rejected("value too long").context("statement 2");
+        assert_eq!(error.to_string(), "statement 2: value too long");
+    }
+}

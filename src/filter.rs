@@ -1,0 +1,131 @@
+//! The fast first pass: what may be dropped without asking Postgres.
+//!
+//! A filter only ever saves a trip. Whatever it says, forgets or loses, an event is applied exactly
+//! once, because only a proven mark spares Postgres, and everything else goes there.
+
+use crate::error::Error;
+use crate::identity::EventKey;
+
+pub mod memory;
+pub mod recent;
+pub mod redis;
+
+/// An id to look up, and whose record asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Lookup<'a> {
+    /// The id as text.
+    pub id: &'a str,
+    /// The ledger's key for it.
+    pub key: EventKey,
+    /// Index of the record's partition in the marks' [`Places`].
+    pub place: u32,
+    /// The record's offset.
+    pub offset: i64,
+}
+
+/// What the filter knows of an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// Nothing.
+    Unknown,
+    /// This attempt's own claim stands (`dedup.mark = "before"`).
+    Claimed,
+    /// Another record's claim stands. Proves nothing.
+    ClaimedElsewhere,
+    /// A mark whose proof does not hold (yet): Postgres decides.
+    Unproven,
+    /// A mark whose proof holds: the id was applied.
+    Proven,
+}
+
+/// What a mark cites as its proof: a position that a transaction committed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Names the topic's incarnation: the start of its id, or of a hash of its name where the
+    /// broker tells no id.
+    pub topic: String,
+    /// The partition.
+    pub partition: i32,
+}
+
+/// How far each place was ever committed, as this worker's connection has read it.
+pub trait Proofs: Sync {
+    /// The furthest position ever committed, or `None` if this connection has not read one.
+    fn high_water(&self, topic: &str, partition: i32) -> Option<i64>;
+}
+
+/// An id whose effects are committed.
+#[derive(Clone, Debug)]
+pub struct Mark<'a> {
+    /// The id as text.
+    pub id: &'a str,
+    /// The ledger's key for it.
+    pub key: EventKey,
+    /// Index of its partition in the places.
+    pub place: u32,
+    /// Whether to write over what is there: our own claim, or a mark whose proof failed. Otherwise
+    /// a mark is only set where none is.
+    pub overwrite: bool,
+}
+
+/// Proof that a transaction committed: only [`crate::ledger::Ledger::commit`] makes one, so that
+/// nothing can be marked before.
+#[derive(Debug)]
+pub struct Receipt(());
+
+impl Receipt {
+    pub(crate) fn new() -> Self {
+        Self(())
+    }
+}
+
+/// A store of marks that may forget, lie about nothing, and fail at any time.
+pub trait Filter: Send {
+    /// Looks ids up, and claims them where `dedup.mark = "before"`. One answer for each, in order;
+    /// when the store does not answer in time all are [`Probe::Unknown`].
+    fn probe(
+        &mut self,
+        places: &[Place],
+        lookups: &[Lookup<'_>],
+        proofs: &impl Proofs,
+    ) -> impl Future<Output = Vec<Probe>> + Send;
+
+    /// Marks ids as applied; `committed[place]` is the position that the transaction committed.
+    /// Off the critical path: it returns before the marks are written, and they may be lost.
+    fn mark(
+        &mut self,
+        receipt: &Receipt,
+        places: &[Place],
+        committed: &[i64],
+        marks: &[Mark<'_>],
+    ) -> impl Future<Output = ()> + Send;
+
+    /// Gives back the claims of an attempt that failed; those of others stay.
+    fn unclaim(&mut self, lookups: &[Lookup<'_>]) -> impl Future<Output = ()> + Send;
+
+    /// Changes the namespace of marks: all earlier ones are forgotten.
+    fn set_namespace(&mut self, namespace: i32);
+
+    /// A short word on its health, for status and readiness; `Err` says what is wrong.
+    fn health(&self) -> Result<(), Error>;
+}
+
+/// No filter: the recent set and Postgres alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoFilter;
+
+impl Filter for NoFilter {
+    async fn probe(&mut self, _: &[Place], lookups: &[Lookup<'_>], _: &impl Proofs) -> Vec<Probe> {
+        vec![Probe::Unknown; lookups.len()]
+    }
+
+    async fn mark(&mut self, _: &Receipt, _: &[Place], _: &[i64], _: &[Mark<'_>]) {}
+
+    async fn unclaim(&mut self, _: &[Lookup<'_>]) {}
+
+    fn set_namespace(&mut self, _: i32) {}
+
+    fn health(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}

@@ -1,0 +1,13 @@
+//! Effects exactly once from an event stream.
+
+#![warn(missing_docs)]
+#![deny(unsafe_code)]
+
+pub mod error;
+pub mod event;
+pub mod filter;
+pub mod handler;
+pub mod identity;
+pub mod ledger;
+pub mod outcome;
+pub mod source;

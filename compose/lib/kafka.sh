@@ -164,10 +164,14 @@ kafka_ready() {
 kafka_tool_class() {
   case $1 in
     topics) printf 'org.apache.kafka.tools.TopicCommand\n' ;;
-    configs) printf 'kafka.admin.ConfigCommand\n' ;;
+    configs) printf 'org.apache.kafka.tools.ConfigCommand\n' ;;
     consumer-groups) printf 'org.apache.kafka.tools.consumer.group.ConsumerGroupCommand\n' ;;
     console-producer) printf 'org.apache.kafka.tools.ConsoleProducer\n' ;;
     console-consumer) printf 'org.apache.kafka.tools.consumer.ConsoleConsumer\n' ;;
+    groups) printf 'org.apache.kafka.tools.GroupsCommand\n' ;;
+    cluster) printf 'org.apache.kafka.tools.ClusterTool\n' ;;
+    log-dirs) printf 'org.apache.kafka.tools.LogDirsCommand\n' ;;
+    broker-api-versions) printf 'org.apache.kafka.tools.BrokerApiVersionsCommand\n' ;;
     transactions) printf 'org.apache.kafka.tools.TransactionsCommand\n' ;;
     delete-records) printf 'org.apache.kafka.tools.DeleteRecordsCommand\n' ;;
     get-offsets) printf 'org.apache.kafka.tools.GetOffsetShell\n' ;;

@@ -12,11 +12,18 @@ open_stack_dir() {
   chmod 711 "$STACK_DIR"
 }
 
+require_linux() {
+  local command
+  [[ -d /proc/self/fd ]] || fail "without a Docker engine the stack needs Linux; start one, such as Docker Desktop"
+  for command in flock setsid setpriv; do
+    command -v "$command" >/dev/null ||
+      fail "'$command' is missing; it comes with Debian's package util-linux"
+  done
+}
+
 # Two at once would start everything twice: the second waits for the first.
 lock_stack() {
-  command -v flock >/dev/null && command -v setsid >/dev/null && command -v setpriv >/dev/null ||
-    fail "flock, setsid and setpriv are missing; they come with Debian's package util-linux"
-  [[ -d /proc/self/fd ]] || fail "the native stack needs Linux; elsewhere, start a Docker engine"
+  require_linux
   exec {STACK_LOCK}>"$STACK_DIR/lock"
   flock -w 600 "$STACK_LOCK" ||
     fail "another compose/stack has held $STACK_DIR/lock for 10 minutes"

@@ -64,8 +64,7 @@ install_packages() {
   refresh_package_lists
   (
     trap allow_service_start EXIT
-    forbid_service_start
-    apt_get install --no-install-recommends "${missing[@]}"
+    forbid_service_start && apt_get install --no-install-recommends "${missing[@]}"
   ) || fail "apt-get could not install ${missing[*]}; its messages are above"
 }
 

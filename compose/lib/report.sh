@@ -1,11 +1,13 @@
 # shellcheck shell=bash
 # What the scripts here tell their user: all of it on standard error, so that
-# standard output holds answers only.
+# standard output holds answers only. PROGRAM names the script.
 
-say() { printf 'stack: %s\n' "$*" >&2; }
+PROGRAM=${PROGRAM:-stack}
+
+say() { printf '%s: %s\n' "$PROGRAM" "$*" >&2; }
 
 fail() {
-  printf 'stack: error: %s\n' "$*" >&2
+  printf '%s: error: %s\n' "$PROGRAM" "$*" >&2
   exit 1
 }
 

@@ -29,14 +29,16 @@ lock_stack() {
     fail "another compose/stack has held $STACK_DIR/lock for 10 minutes"
 }
 
+# Alive first, ready second: an answer may come from whoever took the port.
 await_ready() {
   local service=$1 pid=$2 log started=$SECONDS
   log=$("${service}_log")
-  until "${service}_ready" "$pid"; do
+  while true; do
     if ! kill -0 "$pid" 2>/dev/null; then
       show_tail "$log"
-      fail "$service ended while it started"
+      fail "$service ended while it started. If its data is damaged, delete it: compose/stack reset $service"
     fi
+    ! "${service}_ready" "$pid" || return 0
     if ((SECONDS - started > READY_TIMEOUT_S)); then
       show_tail "$log"
       fail "$service (pid $pid) runs but is not ready after $READY_TIMEOUT_S s"

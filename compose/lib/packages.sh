@@ -45,11 +45,11 @@ refresh_package_lists() {
 }
 
 has_candidate() {
-  apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'
+  [[ $(apt-cache policy "$1" 2>/dev/null) =~ Candidate:\ [0-9] ]]
 }
 
 is_installed() {
-  dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q ' installed$'
+  [[ $(dpkg-query -W -f '${Status}' "$1" 2>/dev/null) == *' installed' ]]
 }
 
 # install_packages PACKAGE...: those that are not installed yet.

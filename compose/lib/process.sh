@@ -25,9 +25,12 @@ spawn() {
 # is_ours PID MARK: whether a live process has the argument MARK. A pid
 # file alone proves nothing: the number may belong to somebody else by now.
 is_ours() {
-  local pid=$1 mark=$2
+  local pid=$1 mark=$2 argument
   [[ $pid =~ ^[0-9]+$ && -r /proc/$pid/cmdline ]] || return 1
-  tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | grep -qxF -- "$mark"
+  while IFS= read -r -d '' argument; do
+    [[ $argument != "$mark" ]] || return 0
+  done 2>/dev/null <"/proc/$pid/cmdline"
+  return 1
 }
 
 # running_pid SERVICE: prints the process id of this stack's server, if it runs.

@@ -14,11 +14,25 @@ docker_compose() {
     docker compose --project-name "$project" --file "$HERE/compose.yaml" "$@"
 }
 
+docker_logs() { docker_compose logs --no-color --tail 25 "$@" >&2 || true; }
+
 docker_up() {
   docker_compose up --detach --wait --wait-timeout 300 "$@" </dev/null >&2 || {
-    docker_compose logs --no-color --tail 25 "$@" >&2 || true
+    docker_logs "$@"
     fail "not every container of $* became ready; the ends of their logs are above"
   }
+  [[ " $* " != *' kafka '* ]] || await_docker_kafka
+}
+
+# Kafka's port is open before it serves; a listing of the topics is the proof.
+await_docker_kafka() {
+  local tries
+  for ((tries = 0; tries < 20; tries++)); do
+    ! docker_kafka_tool topics --bootstrap-server "127.0.0.1:$KAFKA_PORT" --list </dev/null >/dev/null 2>&1 || return 0
+    sleep 1
+  done
+  docker_logs kafka
+  fail "kafka's container runs, but the broker does not answer; the end of its log is above"
 }
 
 docker_down() { docker_compose stop --timeout 30 "$@" </dev/null >&2; }
@@ -41,7 +55,7 @@ docker_status() {
 
 docker_kafka_tool() {
   local class
-  class=$(kafka_tool_class "$1") || fail "no Kafka tool is called '$1'; give a known one or a Java class"
+  class=$(require_kafka_tool "$1")
   shift
   docker_compose exec --no-TTY kafka /opt/kafka/bin/kafka-run-class.sh "$class" "$@"
 }

@@ -153,15 +153,13 @@ kafka_ready() {
   read -r proven 2>/dev/null <"$KAFKA_DIR/ready" || true
   [[ $proven != "$pid" ]] || return 0
   [[ -n ${JAVA:-} && -n ${KAFKA_JARS:-} ]] || kafka_prepare
-  timeout 20 "$JAVA" -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
-    -Dorg.slf4j.simpleLogger.defaultLogLevel=off -cp "$KAFKA_JARS/*" \
-    org.apache.kafka.tools.TopicCommand --bootstrap-server "127.0.0.1:$KAFKA_PORT" --list \
-    >/dev/null 2>&1 || return 1
+  run_kafka_class off org.apache.kafka.tools.TopicCommand \
+    --bootstrap-server "127.0.0.1:$KAFKA_PORT" --list >/dev/null 2>&1 || return 1
   printf '%s\n' "$pid" >"$KAFKA_DIR/ready"
 }
 
 # Prints the Java class of a tool by the name of its script in a Kafka download.
-kafka_tool_class() {
+require_kafka_tool() {
   case $1 in
     topics) printf 'org.apache.kafka.tools.TopicCommand\n' ;;
     configs) printf 'org.apache.kafka.tools.ConfigCommand\n' ;;
@@ -180,6 +178,6 @@ kafka_tool_class() {
     dump-log) printf 'org.apache.kafka.tools.DumpLogSegments\n' ;;
     storage) printf 'kafka.tools.StorageTool\n' ;;
     *.*) printf '%s\n' "$1" ;;
-    *) return 1 ;;
+    *) fail "no Kafka tool is called '$1'; give a known one, such as topics, configs or consumer-groups, or the name of a Java class" ;;
   esac
 }

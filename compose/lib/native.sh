@@ -126,8 +126,7 @@ native_status() {
 
 native_kafka_tool() {
   local class
-  class=$(kafka_tool_class "$1") ||
-    fail "no Kafka tool is called '$1'; give a known one, such as topics, configs or consumer-groups, or the name of a Java class"
+  class=$(require_kafka_tool "$1")
   shift
   open_stack_dir
   kafka_prepare

@@ -1,0 +1,134 @@
+//! What tests against real services share: where they are, names of their own, topics and records.
+
+#![allow(dead_code)] // each test binary uses a part
+
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
+use uuid::Uuid;
+
+/// How long a test waits for something that must happen.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An address that the environment has to give.
+///
+/// A test without its service fails: one that skipped would look like one that passed.
+pub fn service(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| {
+        panic!(
+            "{variable} is not set, so there is no such service to test with; run \
+             `make stack-up`, then `eval \"$(compose/stack env)\"`, or `make test` for both"
+        )
+    })
+}
+
+/// Kafka's addresses.
+pub fn brokers() -> String {
+    service("KAFKA_BROKERS")
+}
+
+/// A name that no other test has.
+pub fn unique(prefix: &str) -> String {
+    format!("{prefix}-{}", Uuid::new_v4().simple())
+}
+
+/// A client's configuration that names only the brokers.
+pub fn client(brokers: &str) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", brokers);
+    config
+}
+
+/// An admin client of the shared broker.
+pub fn admin() -> AdminClient<DefaultClientContext> {
+    client(&brokers()).create().expect("an admin client")
+}
+
+/// Creates a topic with a name of its own.
+pub async fn topic(prefix: &str, partitions: i32) -> String {
+    let name = unique(prefix);
+    create_topic(&name, partitions, &[]).await;
+    name
+}
+
+/// Creates a topic.
+pub async fn create_topic(name: &str, partitions: i32, configs: &[(&str, &str)]) {
+    let topic = configs.iter().fold(
+        NewTopic::new(name, partitions, TopicReplication::Fixed(1)),
+        |topic, (key, value)| topic.set(key, value),
+    );
+    let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
+    let results = admin()
+        .create_topics([&topic], &options)
+        .await
+        .expect("an answer to create_topics");
+    for result in results {
+        result.expect("a topic created");
+    }
+}
+
+/// Deletes a topic.
+pub async fn delete_topic(name: &str) {
+    let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
+    let results = admin()
+        .delete_topics(&[name], &options)
+        .await
+        .expect("an answer to delete_topics");
+    for result in results {
+        result.expect("a topic deleted");
+    }
+}
+
+/// A producer whose records wait for nothing, with further properties.
+pub fn producer(brokers: &str, properties: &[(&str, &str)]) -> TestProducer {
+    let mut config = client(brokers);
+    config.set("linger.ms", "0");
+    for (key, value) in properties {
+        config.set(*key, *value);
+    }
+    TestProducer(config.create().expect("a producer"))
+}
+
+/// Sends records and waits until they are in the log.
+pub struct TestProducer(pub ThreadedProducer<DefaultProducerContext>);
+
+impl TestProducer {
+    /// Sends one record with a header `event-id` that repeats its payload.
+    pub fn send(&self, topic: &str, partition: i32, payload: &str) {
+        let header = Header {
+            key: "event-id",
+            value: Some(payload),
+        };
+        let record = BaseRecord::to(topic)
+            .partition(partition)
+            .key(payload)
+            .payload(payload)
+            .headers(OwnedHeaders::new().insert(header));
+        self.0
+            .send(record)
+            .map_err(|(error, _)| error)
+            .expect("room in the producer's queue");
+    }
+
+    /// Sends records, each to the partition given, and waits until all are in the log.
+    pub fn send_all<'a>(
+        &self,
+        topic: &str,
+        partition: i32,
+        payloads: impl IntoIterator<Item = &'a str>,
+    ) {
+        for payload in payloads {
+            self.send(topic, partition, payload);
+        }
+        self.flush();
+    }
+
+    /// Waits until everything sent is in the log.
+    pub fn flush(&self) {
+        self.0.flush(PATIENCE).expect("records in the log");
+    }
+}

@@ -3,17 +3,33 @@
 //! A filter only ever saves a trip. Whatever it says, forgets or loses, an event is applied exactly
 //! once, because only a proven mark spares Postgres, and everything else goes there.
 
+use std::time::Duration;
+
 use crate::error::Error;
 use crate::identity::EventKey;
 
+mod mark_key;
+mod mark_value;
 pub mod memory;
 pub mod recent;
 pub mod redis;
 
+/// When an id enters the store (`dedup.mark`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MarkOrder {
+    /// Read, commit, then mark.
+    #[default]
+    After,
+    /// Claim, commit, then mark: of two copies in flight at the same time one knows of the other.
+    Before,
+}
+
 /// An id to look up, and whose record asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Lookup<'a> {
-    /// The id as text.
+    /// The topic's name where ids are unique within a topic only (`identity.scope = "topic"`).
+    pub scope: Option<&'a str>,
+    /// The id as text. Within a scope two ids of the same text are the same event.
     pub id: &'a str,
     /// The ledger's key for it.
     pub key: EventKey,
@@ -55,8 +71,10 @@ pub trait Proofs: Sync {
 }
 
 /// An id whose effects are committed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Mark<'a> {
+    /// As in [`Lookup::scope`].
+    pub scope: Option<&'a str>,
     /// The id as text.
     pub id: &'a str,
     /// The ledger's key for it.
@@ -100,8 +118,16 @@ pub trait Filter: Send {
         marks: &[Mark<'_>],
     ) -> impl Future<Output = ()> + Send;
 
-    /// Gives back the claims of an attempt that failed; those of others stay.
-    fn unclaim(&mut self, lookups: &[Lookup<'_>]) -> impl Future<Output = ()> + Send;
+    /// Gives back claims that the last [`Filter::probe`] made for an attempt that failed; those of
+    /// others, and of earlier probes, stay.
+    fn unclaim(
+        &mut self,
+        places: &[Place],
+        lookups: &[Lookup<'_>],
+    ) -> impl Future<Output = ()> + Send;
+
+    /// Waits until the marks handed over so far are written or given up, no longer than `limit`.
+    fn flush(&mut self, limit: Duration) -> impl Future<Output = ()> + Send;
 
     /// Changes the namespace of marks: all earlier ones are forgotten.
     fn set_namespace(&mut self, namespace: i32);
@@ -121,7 +147,9 @@ impl Filter for NoFilter {
 
     async fn mark(&mut self, _: &Receipt, _: &[Place], _: &[i64], _: &[Mark<'_>]) {}
 
-    async fn unclaim(&mut self, _: &[Lookup<'_>]) {}
+    async fn unclaim(&mut self, _: &[Place], _: &[Lookup<'_>]) {}
+
+    async fn flush(&mut self, _: Duration) {}
 
     fn set_namespace(&mut self, _: i32) {}
 

@@ -52,7 +52,8 @@ impl MemoryFilter {
     /// The key of an id, as this handle's pipeline and namespace have it.
     pub fn key_of(&self, lookup: &Lookup<'_>) -> Vec<u8> {
         let mut key = Vec::with_capacity(self.keys.bytes_max(lookup.scope));
-        self.keys.write(&mut key, lookup.scope, lookup.id, lookup.key);
+        self.keys
+            .write(&mut key, lookup.scope, lookup.id, lookup.key);
         key
     }
 
@@ -91,6 +92,11 @@ impl MemoryFilter {
     /// The next `count` calls of [`Filter::unclaim`] give nothing back.
     pub fn lose_unclaims(&self, count: u32) {
         self.lock().lost_unclaims = count;
+    }
+
+    /// A receipt without a commit, for tests of a filter alone.
+    pub fn receipt_without_commit() -> Receipt {
+        Receipt::new()
     }
 
     fn lock(&self) -> MutexGuard<'_, Store> {
@@ -165,13 +171,7 @@ impl Filter for MemoryFilter {
         }
     }
 
-    async fn mark(
-        &mut self,
-        _: &Receipt,
-        places: &[Place],
-        committed: &[i64],
-        marks: &[Mark<'_>],
-    ) {
+    async fn mark(&mut self, _: &Receipt, places: &[Place], committed: &[i64], marks: &[Mark<'_>]) {
         let mut store = self.lock();
         if take(&mut store.lost_marks) {
             return;

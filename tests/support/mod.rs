@@ -2,6 +2,10 @@
 
 #![allow(dead_code)] // each test binary uses a part
 
+pub mod filter_suite;
+pub mod proxy;
+pub mod redis_server;
+
 use std::time::Duration;
 
 use rdkafka::ClientConfig;

@@ -105,10 +105,14 @@ impl Circuits {
         };
         if self.answers.is_open() {
             let why = said(&self.silence);
-            Some(format!("Redis does not answer, every id goes to Postgres: {why}"))
+            Some(format!(
+                "Redis does not answer, every id goes to Postgres: {why}"
+            ))
         } else if self.writes.is_open() {
             let why = said(&self.refusal);
-            Some(format!("Redis takes no marks, new ids will cost Postgres a look each: {why}"))
+            Some(format!(
+                "Redis takes no marks, new ids will cost Postgres a look each: {why}"
+            ))
         } else {
             None
         }

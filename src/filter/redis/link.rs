@@ -70,7 +70,11 @@ impl Link {
 
     /// Sends requests in one go, if the breakers let them pass, and waits for the answers: for the
     /// first one no longer than the timeout, and no longer than that from one to the next.
-    pub(super) async fn exchange(self: &Arc<Self>, purpose: Purpose, requests: &[Request]) -> Answers {
+    pub(super) async fn exchange(
+        self: &Arc<Self>,
+        purpose: Purpose,
+        requests: &[Request],
+    ) -> Answers {
         let mut answers: Answers = vec![None; requests.len()];
         if requests.is_empty() || !self.circuits().admit(purpose, Instant::now()) {
             return answers;
@@ -100,21 +104,30 @@ impl Link {
             let timeout = self.timeout;
             Failure::new(Kind::Timeout, format!("no answer within {timeout:?}"))
         };
-        let session = timeout_at(*deadline, self.session()).await.map_err(late)??;
+        let session = timeout_at(*deadline, self.session())
+            .await
+            .map_err(late)??;
         let mut waiting = JoinSet::new();
         for (index, request) in requests.iter().enumerate() {
             if matches!(answers.get(index), Some(None)) {
                 let (mut connection, request) = (session.connection.clone(), request.clone());
                 waiting.spawn(async move {
-                    let Request { pipeline, replies, .. } = request;
-                    (index, connection.req_packed_commands(&pipeline, 0, replies).await)
+                    let Request {
+                        pipeline, replies, ..
+                    } = request;
+                    (
+                        index,
+                        connection.req_packed_commands(&pipeline, 0, replies).await,
+                    )
                 });
             }
         }
-        while let Some(done) = timeout_at(*deadline, waiting.join_next()).await.map_err(late)? {
-            let ended = |error: tokio::task::JoinError| {
-                Failure::new(Kind::Disconnected, error.to_string())
-            };
+        while let Some(done) = timeout_at(*deadline, waiting.join_next())
+            .await
+            .map_err(late)?
+        {
+            let ended =
+                |error: tokio::task::JoinError| Failure::new(Kind::Disconnected, error.to_string());
             let (index, answer) = done.map_err(ended)?;
             let answer = answer.map_err(|error| {
                 self.discard(session.number);
@@ -165,7 +178,8 @@ impl Link {
 
     fn meet(&self, server: &Server) {
         let in_two_steps = server.claim_style() == ClaimStyle::SetThenGet;
-        self.claims_in_two_steps.store(in_two_steps, Ordering::Relaxed);
+        self.claims_in_two_steps
+            .store(in_two_steps, Ordering::Relaxed);
         tracing::debug!(version = %server.version, "connected to Redis");
         let Some(policy) = &server.evicts_by else {
             return;

@@ -86,7 +86,7 @@ fn dropped(requests: &[Request], answers: &Answers) -> usize {
     requests.iter().zip(answers).map(of).sum()
 }
 
-fn count_dropped(marks: usize) {
+pub(super) fn count_dropped(marks: usize) {
     if marks > 0 {
         metrics::counter!(MARKS_DROPPED_TOTAL).increment(marks as u64);
     }

@@ -78,7 +78,9 @@ pub(super) async fn connect(
         Ok((connection, server))
     };
     let late = |_| Failure::new(Kind::Connect, format!("no connection within {limit:?}"));
-    tokio::time::timeout(limit, connecting).await.map_err(late)?
+    tokio::time::timeout(limit, connecting)
+        .await
+        .map_err(late)?
 }
 
 async fn look_at(connection: &mut MultiplexedConnection) -> Result<Server, Failure> {
@@ -122,8 +124,14 @@ mod tests {
     #[test]
     fn only_a_bounded_memory_evicts() {
         let evicts = |maxmemory, policy| info("7.0.15", maxmemory, policy).evicts_by;
-        assert_eq!(evicts("1000", "allkeys-lru").as_deref(), Some("allkeys-lru"));
-        assert_eq!(evicts("1000", "volatile-ttl").as_deref(), Some("volatile-ttl"));
+        assert_eq!(
+            evicts("1000", "allkeys-lru").as_deref(),
+            Some("allkeys-lru")
+        );
+        assert_eq!(
+            evicts("1000", "volatile-ttl").as_deref(),
+            Some("volatile-ttl")
+        );
         assert_eq!(evicts("0", "allkeys-lru"), None);
         assert_eq!(evicts("1000", "noeviction"), None);
     }

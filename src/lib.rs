@@ -3,6 +3,8 @@
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
 
+pub mod backoff;
+pub mod config;
 pub mod error;
 pub mod event;
 pub mod filter;
@@ -10,4 +12,5 @@ pub mod handler;
 pub mod identity;
 pub mod ledger;
 pub mod outcome;
+pub mod place;
 pub mod source;

@@ -19,6 +19,7 @@ mod keys;
 mod layers;
 mod secret;
 mod service;
+mod statement;
 mod storage;
 mod validate;
 mod values;
@@ -115,6 +116,14 @@ impl Config {
     pub fn coordination_url(&self) -> Option<&Secret> {
         let own = self.coordination.redis_url.as_ref();
         own.or_else(|| self.redis.as_ref().map(|redis| &redis.url))
+    }
+
+    /// The same with every default spelled out that depends on another key.
+    pub fn resolved(mut self) -> Self {
+        self.kafka.group = Some(self.group().to_owned());
+        self.identity.scope = Some(self.identity().scope);
+        self.coordination.redis_url = self.coordination_url().cloned();
+        self
     }
 
     /// A sentence for each valid setting that this version cannot run yet.

@@ -14,3 +14,4 @@ pub mod ledger;
 pub mod outcome;
 pub mod place;
 pub mod source;
+pub mod span;

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::span;
+
 /// A place in a partition's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogPlace {
@@ -78,13 +80,7 @@ impl fmt::Display for LogPlace {
             Self::Latest => f.write_str("latest"),
             Self::Offset(offset) => offset.fmt(f),
             Self::Time(time) => time.fmt(f),
-            Self::Ago(ago) => write!(
-                f,
-                "-{}",
-                humantime::format_duration(*ago)
-                    .to_string()
-                    .replace(' ', "")
-            ),
+            Self::Ago(ago) => write!(f, "-{}", span::text(*ago)),
         }
     }
 }

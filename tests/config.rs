@@ -430,7 +430,7 @@ fn values_that_cannot_work_are_refused_with_a_sentence() {
         ),
         (
             &[("redis.url", "redis://h"), ("redis.ttl", "8d")],
-            "`redis.ttl` is 8days, longer than `dedup.retention`, which is 7days",
+            "`redis.ttl` is 8d, longer than `dedup.retention`, which is 7d",
         ),
         (
             &[("redis.url", "redis://h"), ("redis.ttl", "0s")],
@@ -514,7 +514,7 @@ fn every_problem_is_told_at_once_and_where_it_was_set() {
     assert_eq!(
         error(layers.config()),
         "the configuration cannot work:\
-         \n  - ONCEONLY_RETRY__BASE: `retry.base` is 0s, and must be from 1ms to 30days\
+         \n  - ONCEONLY_RETRY__BASE: `retry.base` is 0s, and must be from 1ms to 30d\
          \n  - orders.toml: `limits.workers` is 0, and must be from 1 to 64"
     );
 }
@@ -627,7 +627,7 @@ fn the_guarantee_follows_the_knobs() {
     let plain = of(&[]);
     assert!(plain.effects_in_postgres.starts_with("exactly once"));
     assert!(plain.effects_outside.starts_with("at least once"));
-    assert!(plain.window.contains("7days"));
+    assert!(plain.window.contains("7d"));
     assert!(plain.redis.starts_with("none"));
     assert_eq!(plain.warnings.len(), 1, "{:?}", plain.warnings);
     let before = of(&[("dedup.mark", "before"), ("redis.url", "redis://h")]);
@@ -650,4 +650,107 @@ fn the_whole_example_passes_without_a_warning() {
     let guarantee = Guarantee::of(&config);
     assert_eq!(guarantee.warnings, Vec::<String>::new());
     assert_eq!(guarantee.unsupported, Vec::<String>::new());
+}
+
+#[test]
+fn derived_defaults_can_be_spelled_out() {
+    let config = with(&[("redis.url", "redis://h:1")]).unwrap().resolved();
+    assert_eq!(config.kafka.group.as_deref(), Some("orders"));
+    assert_eq!(config.identity.scope, Some(Scope::Pipeline));
+    assert_eq!(
+        config.coordination.redis_url.unwrap().expose(),
+        "redis://h:1"
+    );
+}
+
+#[cfg(feature = "cli")]
+mod command {
+    use std::path::Path;
+    use std::process::{Command, Output};
+
+    use super::*;
+
+    fn onceonly(arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onceonly"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("ONCEONLY_") {
+                command.env_remove(name);
+            }
+        }
+        command.args(arguments).output().unwrap()
+    }
+
+    fn written(folder: &Path, text: &str) -> String {
+        let path = folder.join("orders.toml");
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
+    fn text(bytes: &[u8]) -> String {
+        String::from_utf8(bytes.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn the_printed_example_passes_the_check() {
+        let folder = tempfile::tempdir().unwrap();
+        let example = onceonly(&["config", "example"]);
+        assert_eq!(
+            (example.status.code(), text(&example.stdout)),
+            (Some(0), EXAMPLE.into())
+        );
+        let path = written(folder.path(), EXAMPLE);
+        let check = onceonly(&["config", "check", "--config", &path]);
+        assert_eq!(check.status.code(), Some(0), "{}", text(&check.stderr));
+        let said = text(&check.stdout);
+        assert!(said.contains("exactly once"), "{said}");
+        assert!(said.contains("remembered for 7d"), "{said}");
+        assert_eq!(text(&check.stderr), "");
+    }
+
+    #[test]
+    fn the_check_reports_as_one_json_object() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = written(folder.path(), MINIMAL);
+        let arguments = ["config", "check", "--config", &path, "--json"];
+        let check = onceonly(&arguments);
+        assert_eq!(check.status.code(), Some(0));
+        let report: serde_json::Value = serde_json::from_slice(&check.stdout).unwrap();
+        assert_eq!(report["valid"], true);
+        assert_eq!(report["config"]["kafka"]["group"], "orders");
+        let check = onceonly(&[&arguments[..], &["--set", "limits.workers=0"]].concat());
+        assert_eq!(check.status.code(), Some(2));
+        let report: serde_json::Value = serde_json::from_slice(&check.stdout).unwrap();
+        assert_eq!(report["valid"], false);
+        let problem = "a flag: `limits.workers` is 0, and must be from 1 to 64";
+        assert_eq!(report["problems"], serde_json::json!([problem]));
+    }
+
+    #[test]
+    fn a_wrong_configuration_or_usage_ends_with_2() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = written(
+            folder.path(),
+            &format!("{MINIMAL}[dedup]\nmakr = \"after\""),
+        );
+        let cases: &[(&[&str], &str)] = &[
+            (
+                &["config", "check", "--config", &path],
+                "unknown key `dedup.makr`; the nearest known one is `dedup.mark`",
+            ),
+            (
+                &["config", "check", "--config", "/nowhere.toml"],
+                "error: cannot read the configuration file `/nowhere.toml`: No such file or directory",
+            ),
+            (&["config", "check"], "error: no --config FILE was given"),
+            (&["config", "chekc"], "unrecognized subcommand"),
+            (&["config", "check", "--set", "x"], "write KEY=VALUE"),
+        ];
+        for (arguments, message) in cases {
+            let output = onceonly(arguments);
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+            let said = text(&output.stderr);
+            assert!(said.contains(message), "{arguments:?}: {said}");
+            assert_eq!(text(&output.stdout), "", "{arguments:?}");
+        }
+    }
 }

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::values::written;
 use super::{Config, DedupMode, Layout, Mark};
 use crate::identity::{IdSource, OnMissing, Scope};
 use crate::place::{LogPlace, Start};
+use crate::span::text;
 
 /// What a configuration promises, for each kind of effect, and within which bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -111,7 +111,7 @@ fn window(config: &Config) -> String {
         "an id is remembered for {} of the pipeline's own time, which stands still while the pipeline \
          does; published again after that, it is a new event. The same record read again is \
          recognised for ever, by its position",
-        written(config.dedup.retention)
+        text(config.dedup.retention)
     )
 }
 
@@ -130,8 +130,8 @@ fn redis(config: &Config) -> String {
     format!(
         "spares Postgres the duplicates of the last {} ({marks}{claims}); if it is slower than {}, \
          gone or wiped, Postgres decides, and no effect is lost or repeated",
-        written(redis.ttl),
-        written(redis.timeout)
+        text(redis.ttl),
+        text(redis.timeout)
     )
 }
 
@@ -146,7 +146,7 @@ fn start(config: &Config) -> String {
         Start::Place(LogPlace::Offset(offset)) => format!("at offset {offset} of each partition"),
         Start::Place(LogPlace::Time(time)) => format!("at the first record since {time}"),
         Start::Place(LogPlace::Ago(ago)) => {
-            format!("at the first record of the last {}", written(ago))
+            format!("at the first record of the last {}", text(ago))
         }
     };
     format!(
@@ -192,6 +192,10 @@ fn warnings(config: &Config) -> Vec<String> {
     warn(
         config.kafka.start == Start::Place(LogPlace::Latest),
         "kafka.start = \"latest\": what was produced before the first start is never read",
+    );
+    warn(
+        config.kafka.properties.get("isolation.level") == Some("read_uncommitted"),
+        "isolation.level = \"read_uncommitted\": records of aborted transactions take effect",
     );
     warn(
         config.dedup.mode == DedupMode::Observe,

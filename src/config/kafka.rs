@@ -173,12 +173,6 @@ pub(super) fn owned(property: &str) -> Option<&'static str> {
             "leave it out: positions are committed in Postgres, with the effects"
         }
         "enable.partition.eof" => "leave it out: the end of a partition is watched for already",
-        "partition.assignment.strategy" | "group.protocol" | "group.remote.assignor" => {
-            "leave it out: partitions are handed over by the cooperative-sticky assignor"
-        }
-        "isolation.level" => {
-            "leave it out: records of aborted transactions must have no effect, so only committed ones are read"
-        }
         _ => return None,
     })
 }

@@ -178,7 +178,7 @@ impl Layers {
                     Origin::File(name) => Some(name.clone()),
                     _ => None,
                 })
-                .unwrap_or_else(|| "the configuration".into()),
+                .unwrap_or_else(|| "variables and flags".into()),
         }
     }
 }

@@ -7,8 +7,9 @@ use redis::IntoConnectionInfo as _;
 use sqlx::postgres::PgConnectOptions;
 
 use super::kafka::owned;
-use super::values::written;
+use super::statement::first_word;
 use super::{Config, ConfigError, Gateway, Redis, Secret};
+use crate::span::text;
 
 const DAY: Duration = Duration::from_hours(24);
 const KIB: usize = 1024;
@@ -70,7 +71,7 @@ fn within(
     problems: &mut Problems,
 ) {
     if !(low..=high).contains(&value) {
-        let (value, low, high) = (written(value), written(low), written(high));
+        let (value, low, high) = (text(value), text(low), text(high));
         refuse(
             problems,
             key,
@@ -237,7 +238,7 @@ fn check_redis(config: &Config, redis: &Redis, problems: &mut Problems) {
         problems,
     );
     if redis.ttl > config.dedup.retention {
-        let (ttl, retention) = (written(redis.ttl), written(config.dedup.retention));
+        let (ttl, retention) = (text(redis.ttl), text(config.dedup.retention));
         refuse(
             problems,
             "redis.ttl",
@@ -291,50 +292,6 @@ fn check_handler(config: &Config, problems: &mut Problems) {
     }
 }
 
-/// The first word of a statement behind white space and comments, which nest in Postgres.
-fn first_word(sql: &str) -> &str {
-    let mut rest = sql.trim_start();
-    loop {
-        let behind = if let Some(comment) = rest.strip_prefix("--") {
-            comment.split_once('\n').map_or("", |(_, behind)| behind)
-        } else if rest.starts_with("/*") {
-            behind_comment(rest)
-        } else {
-            break;
-        };
-        rest = behind.trim_start();
-    }
-    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
-    match end {
-        // Something that is no word at all is shown as it is.
-        Some(0) => rest
-            .get(..rest.chars().next().map_or(0, char::len_utf8))
-            .unwrap_or_default(),
-        Some(end) => rest.get(..end).unwrap_or_default(),
-        None => rest,
-    }
-}
-
-fn behind_comment(sql: &str) -> &str {
-    let mut depth = 0usize;
-    let mut rest = sql;
-    while !rest.is_empty() {
-        if let Some(behind) = rest.strip_prefix("/*") {
-            (depth, rest) = (depth + 1, behind);
-        } else if let Some(behind) = rest.strip_prefix("*/") {
-            (depth, rest) = (depth.saturating_sub(1), behind);
-            if depth == 0 {
-                return rest;
-            }
-        } else {
-            let mut chars = rest.chars();
-            chars.next();
-            rest = chars.as_str();
-        }
-    }
-    rest
-}
-
 fn check_retry(config: &Config, problems: &mut Problems) {
     let retry = &config.retry;
     counted(
@@ -366,7 +323,7 @@ fn check_retry(config: &Config, problems: &mut Problems) {
         problems,
     );
     if retry.cap < retry.base {
-        let (cap, base) = (written(retry.cap), written(retry.base));
+        let (cap, base) = (text(retry.cap), text(retry.base));
         refuse(
             problems,
             "retry.cap",
@@ -427,26 +384,4 @@ fn check_limits(config: &Config, problems: &mut Problems) {
 
 fn check_gateway(gateway: &Gateway, problems: &mut Problems) {
     check_topics("gateway.topics", &gateway.topics, false, problems);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::first_word;
-
-    #[test]
-    fn the_first_word_stands_behind_comments() {
-        for (sql, word) in [
-            ("insert into x", "insert"),
-            ("  -- why\n -- more\r\n\tWITH a", "WITH"),
-            ("/* a /* nested */ b */select 1", "select"),
-            ("select(1)", "select"),
-            ("--only a comment", ""),
-            ("/* open", ""),
-            (" \n", ""),
-            ("(select 1)", "("),
-            ("inserted", "inserted"),
-        ] {
-            assert_eq!(first_word(sql), word, "{sql}");
-        }
-    }
 }

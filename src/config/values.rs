@@ -28,15 +28,8 @@ pub(super) mod duration {
         duration: &Duration,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&super::written(*duration))
+        serializer.serialize_str(&crate::span::text(*duration))
     }
-}
-
-/// A duration as it is written in a configuration.
-pub(super) fn written(duration: std::time::Duration) -> String {
-    humantime::format_duration(duration)
-        .to_string()
-        .replace(' ', "")
 }
 
 /// A number of bytes: `8MiB`, `500kB`, or a bare number.

@@ -1,0 +1,149 @@
+//! Further attempts at events that wait, by every member, beside the line.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{Retries, Settings, failure_of};
+use crate::error::{Class, Error};
+use crate::handler::{Handler, NewEvents};
+use crate::ledger::{CommitError, Due, Failure, Ledger, Settled, Verdict};
+
+/// How many waiting events are tried in one transaction.
+const LIMIT: usize = 500;
+
+/// How long to wait when nothing is due.
+const IDLE: Duration = Duration::from_millis(500);
+
+/// Runs waiting events whose time has come, on a connection of its own.
+///
+/// Every member has one; rows are taken with `skip locked`, and change by compare-and-set on their
+/// attempt, so any number of them may run at once.
+pub struct Retrier<L, H> {
+    ledger: L,
+    handler: Arc<H>,
+    settings: Arc<Settings>,
+    connected: bool,
+}
+
+/// How one round ended.
+enum Round {
+    /// Nothing was due.
+    Idle,
+    /// So many rows changed.
+    Settled,
+}
+
+impl<L, H> Retrier<L, H>
+where
+    L: Ledger,
+    H: Handler<L::Connection>,
+{
+    /// A retrier that has not connected yet.
+    pub fn new(ledger: L, handler: Arc<H>, settings: Arc<Settings>) -> Self {
+        Self { ledger, handler, settings, connected: false }
+    }
+
+    /// Works until told to end. An error is one that only a person can mend.
+    pub async fn run(mut self, end: CancellationToken) -> Result<(), Error> {
+        let mut retries = Retries::default();
+        while !end.is_cancelled() {
+            let pause = match self.round().await {
+                Ok(Round::Settled) => Duration::ZERO,
+                Ok(Round::Idle) => {
+                    retries = Retries::default();
+                    IDLE
+                }
+                Err(error) if error.class() == Class::Transient => {
+                    info!("waiting events are tried again later: {error}");
+                    if error.is_disconnect() || self.ledger.rollback().await.is_err() {
+                        self.connected = false;
+                    }
+                    retries.next_delay(&self.settings.reconnect)
+                }
+                Err(error) => return Err(error.context("trying waiting events again")),
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = end.cancelled() => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Tries everything that is due at once, and one by one if that fails.
+    async fn round(&mut self) -> Result<Round, Error> {
+        if !self.connected {
+            self.ledger.connect().await?;
+            self.handler.prepare(self.ledger.connection()?).await?;
+            self.connected = true;
+        }
+        let mut limit = LIMIT;
+        loop {
+            self.ledger.begin().await?;
+            let due = self.ledger.due(limit).await?;
+            if due.batch.len() == 0 {
+                self.ledger.rollback().await?;
+                return Ok(Round::Idle);
+            }
+            match self.attempt(&due).await {
+                Ok(()) => return Ok(Round::Settled),
+                Err(error) if error.class() != Class::Rejected => return Err(error),
+                Err(error) => {
+                    self.ledger.rollback().await?;
+                    if due.batch.len() == 1 {
+                        self.give_back(&due, &failure_of(&error)).await?;
+                        return Ok(Round::Settled);
+                    }
+                    limit = due.batch.len() / 2;
+                }
+            }
+        }
+    }
+
+    async fn attempt(&mut self, due: &Due) -> Result<(), Error> {
+        let all: Vec<u32> = (0..due.batch.len() as u32).collect();
+        let events = NewEvents::new(&due.batch, &due.ids, &all);
+        self.handler.handle(self.ledger.connection()?, &events).await?;
+        let applied = |(index, attempt): (usize, &u32)| Settled {
+            key: due.ids.key(index),
+            attempt: *attempt,
+            failed: None,
+        };
+        let settled: Vec<_> = due.attempts.iter().enumerate().map(applied).collect();
+        self.finish(&settled).await
+    }
+
+    /// One event failed by itself: it waits again, or is dead. If somebody else has taken it since,
+    /// its attempt differs, and nothing happens.
+    async fn give_back(&mut self, due: &Due, failure: &Failure) -> Result<(), Error> {
+        let Some(&attempt) = due.attempts.first() else { return Ok(()) };
+        let verdict = self.settings.judge(attempt.saturating_add(1));
+        if verdict == Verdict::Dead {
+            warn!(event = due.ids.text(0), "dead letter: {}", failure.message);
+        }
+        self.ledger.begin().await?;
+        let failed = Some((failure, verdict));
+        self.ledger.settle(&[Settled { key: due.ids.key(0), attempt, failed }]).await?;
+        self.commit().await
+    }
+
+    async fn finish(&mut self, settled: &[Settled<'_>]) -> Result<(), Error> {
+        let changed = self.ledger.settle(settled).await?;
+        if changed != settled.len() {
+            return Err(Error::transient("a waiting event changed while this transaction had it"));
+        }
+        self.commit().await
+    }
+
+    /// A lost answer needs no settling: what was committed is no longer due, and the rest is.
+    async fn commit(&mut self) -> Result<(), Error> {
+        self.ledger.count(&[]).await?;
+        match self.ledger.commit().await {
+            Ok(_) => Ok(()),
+            Err(CommitError::Failed(error) | CommitError::Unknown(error)) => Err(error),
+        }
+    }
+}

@@ -136,24 +136,51 @@ pub trait Filter: Send {
     fn health(&self) -> Result<(), Error>;
 }
 
-/// No filter: the recent set and Postgres alone.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoFilter;
-
-impl Filter for NoFilter {
-    async fn probe(&mut self, _: &[Place], lookups: &[Lookup<'_>], _: &impl Proofs) -> Vec<Probe> {
-        vec![Probe::Unknown; lookups.len()]
+/// A filter that may be absent: then the recent set and Postgres alone decide.
+impl<F: Filter> Filter for Option<F> {
+    async fn probe(
+        &mut self,
+        places: &[Place],
+        lookups: &[Lookup<'_>],
+        proofs: &impl Proofs,
+    ) -> Vec<Probe> {
+        match self {
+            Some(filter) => filter.probe(places, lookups, proofs).await,
+            None => vec![Probe::Unknown; lookups.len()],
+        }
     }
 
-    async fn mark(&mut self, _: &Receipt, _: &[Place], _: &[i64], _: &[Mark<'_>]) {}
+    async fn mark(
+        &mut self,
+        receipt: &Receipt,
+        places: &[Place],
+        committed: &[i64],
+        marks: &[Mark<'_>],
+    ) {
+        if let Some(filter) = self {
+            filter.mark(receipt, places, committed, marks).await;
+        }
+    }
 
-    async fn unclaim(&mut self, _: &[Place], _: &[Lookup<'_>]) {}
+    async fn unclaim(&mut self, places: &[Place], lookups: &[Lookup<'_>]) {
+        if let Some(filter) = self {
+            filter.unclaim(places, lookups).await;
+        }
+    }
 
-    async fn flush(&mut self, _: Duration) {}
+    async fn flush(&mut self, limit: Duration) {
+        if let Some(filter) = self {
+            filter.flush(limit).await;
+        }
+    }
 
-    fn set_namespace(&mut self, _: i32) {}
+    fn set_namespace(&mut self, namespace: i32) {
+        if let Some(filter) = self {
+            filter.set_namespace(namespace);
+        }
+    }
 
     fn health(&self) -> Result<(), Error> {
-        Ok(())
+        self.as_ref().map_or(Ok(()), Filter::health)
     }
 }

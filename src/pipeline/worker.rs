@@ -21,6 +21,9 @@ use crate::source::{Assigned, Next, Source};
 /// How often a worker re-reads everybody's positions: proofs for marks, and word of its own fences.
 const STANDINGS_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long the end waits for marks that are on their way.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);
+
 /// Owns partitions, one connection and one recent set, and processes one batch at a time.
 pub struct Worker<S, F, L, H> {
     pub(super) source: S,
@@ -93,7 +96,10 @@ where
                 Some(Next::Batch(batch)) => self.process_batch(batch).await?,
                 Some(Next::Assigned(assigned)) => self.claim(assigned).await?,
                 Some(Next::Revoked(partitions)) => self.release(&partitions),
-                Some(Next::Closed) => return Ok(()),
+                Some(Next::Closed) => {
+                    self.filter.flush(FLUSH_LIMIT).await;
+                    return Ok(());
+                }
             }
         }
     }

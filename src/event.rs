@@ -105,8 +105,13 @@ impl Batch {
         self.records.len()
     }
 
-    /// Whether there is nothing in it to process: no record, and no position to move.
+    /// Whether it holds no record; it may still move a position.
     pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Whether there is nothing in it to process: no record, and no position to move.
+    pub fn is_idle(&self) -> bool {
         self.slices.is_empty()
     }
 

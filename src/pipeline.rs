@@ -16,6 +16,7 @@ use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use uuid::Uuid;
 
 use crate::backoff::Backoff;
+use crate::config::OnTombstone;
 use crate::error::Error;
 use crate::event::Event;
 use crate::identity::{Found, Identity, OnMissing};
@@ -35,19 +36,6 @@ pub use assignment::{Decision, decide};
 pub use health::Health;
 pub use retrier::Retrier;
 pub use worker::Worker;
-
-/// What to do with a record whose value is null, or empty.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnTombstone {
-    /// Pass over it, counted.
-    #[default]
-    Skip,
-    /// Hand it to the handler like any other event, its payload null.
-    Pass,
-    /// It is a dead letter.
-    DeadLetter,
-}
 
 /// What a pipeline's workers share.
 #[derive(Debug)]
@@ -88,13 +76,19 @@ impl Settings {
     /// What the configuration says of a record, before the handler is asked.
     fn sort(&self, event: &Event<'_>, found: Found) -> Sort {
         let failure = |code: &str, message: String| {
-            Sort::Condemn(Failure { code: code.to_owned(), message })
+            Sort::Condemn(Failure {
+                code: code.to_owned(),
+                message,
+            })
         };
         match found {
             Found::Missing(_) if self.identity.on_missing == OnMissing::Skip => return Sort::Skip,
             Found::Missing(reason) => {
                 let from = &self.identity.from;
-                return failure("missing-id", format!("no id by identity.from = \"{from}\": {reason}"));
+                return failure(
+                    "missing-id",
+                    format!("no id by identity.from = \"{from}\": {reason}"),
+                );
             }
             Found::Id => {}
         }
@@ -104,9 +98,10 @@ impl Settings {
         match self.on_tombstone {
             OnTombstone::Skip => Sort::Skip,
             OnTombstone::Pass => Sort::Take,
-            OnTombstone::DeadLetter => {
-                failure("tombstone", "the value is null or empty (handler.on_tombstone)".to_owned())
-            }
+            OnTombstone::DeadLetter => failure(
+                "tombstone",
+                "the value is null or empty (handler.on_tombstone)".to_owned(),
+            ),
         }
     }
 
@@ -135,7 +130,9 @@ impl Rate {
 
     /// Waits until so many events may pass.
     pub async fn charge(&self, mut events: usize) {
-        while let Some(charge) = std::num::NonZeroU32::new(events.min(self.burst.get() as usize) as u32) {
+        while let Some(charge) =
+            std::num::NonZeroU32::new(events.min(self.burst.get() as usize) as u32)
+        {
             match self.limiter.check_n(charge) {
                 Ok(Ok(())) => events -= charge.get() as usize,
                 Ok(Err(_)) => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -160,6 +157,8 @@ impl Retries {
 
 /// The failure that an error becomes in a waiting or dead event.
 fn failure_of(error: &Error) -> Failure {
-    Failure { code: error.code().unwrap_or("rejected").to_owned(), message: error.to_string() }
+    Failure {
+        code: error.code().unwrap_or("rejected").to_owned(),
+        message: error.to_string(),
+    }
 }
-

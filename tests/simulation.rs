@@ -36,13 +36,19 @@ fn every_event_has_one_effect_whatever_strikes() {
     let seeds = match number("ONCEONLY_SIM_SEED") {
         Some(Ok(seed)) => seed..seed + 1,
         Some(Err(error)) => panic!("ONCEONLY_SIM_SEED: {error}"),
-        None => 0..number("ONCEONLY_SIM_RUNS").and_then(Result::ok).unwrap_or(RUNS),
+        None => {
+            0..number("ONCEONLY_SIM_RUNS")
+                .and_then(Result::ok)
+                .unwrap_or(RUNS)
+        }
     };
     let mut struck = BTreeMap::new();
     for seed in seeds.clone() {
         let run = std::panic::catch_unwind(|| simulate(seed));
         let Ok(faults) = run else {
-            panic!("seed {seed} breaks an invariant: ONCEONLY_SIM_SEED={seed} cargo test --test simulation");
+            panic!(
+                "seed {seed} breaks an invariant: ONCEONLY_SIM_SEED={seed} cargo test --test simulation"
+            );
         };
         for (fault, count) in faults {
             *struck.entry(fault).or_insert(0) += count;
@@ -51,7 +57,10 @@ fn every_event_has_one_effect_whatever_strikes() {
     println!("{} runs, faults: {struck:?}", seeds.end - seeds.start);
     if seeds.end - seeds.start >= RUNS {
         for kind in plan::KINDS {
-            assert!(struck.get(kind).is_some_and(|count| *count > 0), "{kind} never struck");
+            assert!(
+                struck.get(kind).is_some_and(|count| *count > 0),
+                "{kind} never struck"
+            );
         }
     }
 }

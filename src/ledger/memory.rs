@@ -182,7 +182,13 @@ impl MemoryDatabase {
     /// A connection, not yet made.
     pub fn ledger<X: Faults>(&self, faults: X) -> MemoryLedger<X> {
         let (database, scratch) = (self.clone(), Tables::default());
-        MemoryLedger { database, faults, transaction: None, scratch, connected: None }
+        MemoryLedger {
+            database,
+            faults,
+            transaction: None,
+            scratch,
+            connected: None,
+        }
     }
 
     async fn acquire(&self) -> (u64, Tables) {
@@ -256,7 +262,10 @@ impl<X> MemoryLedger<X> {
             Some(_) => return Err(self.disconnect()),
             None => return Err(Error::fatal("memory ledger: no transaction is open")),
         }
-        self.transaction.as_mut().map(|t| &mut t.tables).ok_or_else(|| Error::fatal("unreachable"))
+        self.transaction
+            .as_mut()
+            .map(|t| &mut t.tables)
+            .ok_or_else(|| Error::fatal("unreachable"))
     }
 }
 
@@ -266,7 +275,9 @@ impl<X: Faults> MemoryLedger<X> {
         let incarnation = self.database.lock().incarnation;
         match fault {
             Fault::None if self.connected == Some(incarnation) || step == Step::Connect => Ok(()),
-            Fault::Transient => Err(Error::transient(format!("memory ledger: fault at {step:?}"))),
+            Fault::Transient => Err(Error::transient(format!(
+                "memory ledger: fault at {step:?}"
+            ))),
             Fault::None | Fault::Disconnect => Err(self.disconnect()),
         }
     }
@@ -290,7 +301,10 @@ impl<X: Faults> Ledger for MemoryLedger<X> {
         Ok(())
     }
 
-    async fn lock_positions(&mut self, partitions: &[TopicPartition]) -> Result<Vec<Position>, Error> {
+    async fn lock_positions(
+        &mut self,
+        partitions: &[TopicPartition],
+    ) -> Result<Vec<Position>, Error> {
         self.step(Step::Read).await?;
         let tables = self.tables()?;
         let row = |at| tables.positions.get(at).map(|row| row.position.clone());
@@ -299,7 +313,13 @@ impl<X: Faults> Ledger for MemoryLedger<X> {
 
     async fn knows_topic(&mut self, topic: &str) -> Result<bool, Error> {
         self.step(Step::Read).await?;
-        Ok(self.database.lock().tables.positions.keys().any(|at| &*at.topic == topic))
+        Ok(self
+            .database
+            .lock()
+            .tables
+            .positions
+            .keys()
+            .any(|at| &*at.topic == topic))
     }
 
     async fn insert_positions(&mut self, topic: &str, starts: &[(i32, i64)]) -> Result<(), Error> {
@@ -317,7 +337,12 @@ impl<X: Faults> Ledger for MemoryLedger<X> {
                 cluster_id: None,
                 stopped: None,
             };
-            let row = Row { position, owner: None, tally: Tally::default(), conflicts: 0 };
+            let row = Row {
+                position,
+                owner: None,
+                tally: Tally::default(),
+                conflicts: 0,
+            };
             tables.positions.entry(at).or_insert(row);
         }
         Ok(())
@@ -413,10 +438,12 @@ impl<X: Faults> Ledger for MemoryLedger<X> {
     }
 
     async fn commit(&mut self) -> Result<Receipt, CommitError> {
-        self.step(Step::Commit).await.map_err(|error| match error.is_disconnect() {
-            true => CommitError::Unknown(error),
-            false => CommitError::Failed(error),
-        })?;
+        self.step(Step::Commit)
+            .await
+            .map_err(|error| match error.is_disconnect() {
+                true => CommitError::Unknown(error),
+                false => CommitError::Failed(error),
+            })?;
         self.tables().map_err(CommitError::Unknown)?;
         if let Some(transaction) = self.transaction.take() {
             self.database.lock().tables = transaction.tables;
@@ -479,7 +506,11 @@ impl<X: Faults> Ledger for MemoryLedger<X> {
         self.step(Step::Read).await?;
         let now = Instant::now();
         let tables = self.tables()?;
-        let mut rows: Vec<_> = tables.waiting.iter().filter(|(_, kept)| kept.due_at <= now).collect();
+        let mut rows: Vec<_> = tables
+            .waiting
+            .iter()
+            .filter(|(_, kept)| kept.due_at <= now)
+            .collect();
         rows.sort_by_key(|(_, kept)| kept.due_at);
         let mut due = Due::default();
         for (key, kept) in rows.into_iter().take(limit) {
@@ -494,11 +525,22 @@ impl<X: Faults> Ledger for MemoryLedger<X> {
         self.step(Step::Settle).await?;
         let tables = self.tables()?;
         let mut changed = 0;
-        for Settled { key, attempt, failed } in settled {
-            if tables.waiting.get(key).is_none_or(|kept| kept.attempts != *attempt) {
+        for Settled {
+            key,
+            attempt,
+            failed,
+        } in settled
+        {
+            if tables
+                .waiting
+                .get(key)
+                .is_none_or(|kept| kept.attempts != *attempt)
+            {
                 continue;
             }
-            let Some(mut kept) = tables.waiting.remove(key) else { continue };
+            let Some(mut kept) = tables.waiting.remove(key) else {
+                continue;
+            };
             changed += 1;
             kept.attempts += 1;
             if let Some((failure, verdict)) = failed {
@@ -528,7 +570,10 @@ fn keep(parked: &Parked<'_>) -> Kept {
         offset: event.offset(),
         timestamp_ms: event.timestamp_ms(),
         key: event.key().map(<[u8]>::to_vec),
-        headers: event.headers().map(|(n, v)| (n.to_owned(), v.map(<[u8]>::to_vec))).collect(),
+        headers: event
+            .headers()
+            .map(|(n, v)| (n.to_owned(), v.map(<[u8]>::to_vec)))
+            .collect(),
         payload: event.payload().map(<[u8]>::to_vec),
         failures: vec![parked.failure.clone()],
         attempts: 1,
@@ -544,5 +589,9 @@ fn replay(batch: &mut Batch, kept: &Kept) {
         key: kept.key.as_deref(),
         payload: kept.payload.as_deref(),
     };
-    batch.push(slot, record, kept.headers.iter().map(|(n, v)| (n.as_str(), v.as_deref())));
+    batch.push(
+        slot,
+        record,
+        kept.headers.iter().map(|(n, v)| (n.as_str(), v.as_deref())),
+    );
 }

@@ -90,7 +90,10 @@ fn outside_log(offset: i64, position: &Position, assigned: &Assigned) -> Option<
     } else {
         return None;
     };
-    Some(Decision::Stop(format!("{reason}. {}", to_accept(position, &place))))
+    Some(Decision::Stop(format!(
+        "{reason}. {}",
+        to_accept(position, &place)
+    )))
 }
 
 fn to_accept(position: &Position, place: &str) -> String {
@@ -141,17 +144,29 @@ mod tests {
     #[test]
     fn postgres_decides_whatever_we_committed_ourselves() {
         for committed in [None, Some((100, true)), Some((50, true)), Some((150, true))] {
-            assert_eq!(decide(&position(), &assigned(committed)), Decision::Continue);
+            assert_eq!(
+                decide(&position(), &assigned(committed)),
+                Decision::Continue
+            );
         }
-        assert_eq!(decide(&position(), &assigned(Some((100, false)))), Decision::Continue);
+        assert_eq!(
+            decide(&position(), &assigned(Some((100, false)))),
+            Decision::Continue
+        );
     }
 
     #[test]
     fn a_foreign_commit_behind_is_a_rewind_within_the_horizon() {
-        assert_eq!(decide(&position(), &assigned(Some((40, false)))), Decision::Rewind(40));
+        assert_eq!(
+            decide(&position(), &assigned(Some((40, false)))),
+            Decision::Rewind(40)
+        );
         let reason = stopped(decide(&position(), &assigned(Some((39, false)))));
         assert!(reason.contains("behind the horizon 40"), "{reason}");
-        assert!(reason.contains("onceonly position set --topic orders --partition 7"), "{reason}");
+        assert!(
+            reason.contains("onceonly position set --topic orders --partition 7"),
+            "{reason}"
+        );
     }
 
     #[test]
@@ -163,32 +178,77 @@ mod tests {
 
     #[test]
     fn a_first_claim_ignores_what_others_committed_but_confirms_its_own_start() {
-        let first = Position { epoch: 0, ..position() };
+        let first = Position {
+            epoch: 0,
+            ..position()
+        };
         for offset in [50, 150] {
-            assert_eq!(decide(&first, &assigned(Some((offset, false)))), Decision::Confirm);
+            assert_eq!(
+                decide(&first, &assigned(Some((offset, false)))),
+                Decision::Confirm
+            );
         }
-        assert_eq!(decide(&first, &assigned(Some((100, false)))), Decision::Continue);
+        assert_eq!(
+            decide(&first, &assigned(Some((100, false)))),
+            Decision::Continue
+        );
         assert_eq!(decide(&first, &assigned(None)), Decision::Continue);
     }
 
     #[test]
     fn a_topic_made_again_and_another_cluster_stop() {
-        let other = Assigned { topic_id: Some(Uuid::from_u128(2)), ..assigned(None) };
+        let other = Assigned {
+            topic_id: Some(Uuid::from_u128(2)),
+            ..assigned(None)
+        };
         assert!(stopped(decide(&position(), &other)).contains("created again"));
-        let other = Assigned { cluster_id: Some("two".into()), ..assigned(None) };
+        let other = Assigned {
+            cluster_id: Some("two".into()),
+            ..assigned(None)
+        };
         assert!(stopped(decide(&position(), &other)).contains("cluster two"));
-        let untold = Assigned { topic_id: None, cluster_id: None, ..assigned(None) };
-        assert_eq!(decide(&position(), &untold), Decision::Continue, "unknown is not compared");
+        let untold = Assigned {
+            topic_id: None,
+            cluster_id: None,
+            ..assigned(None)
+        };
+        assert_eq!(
+            decide(&position(), &untold),
+            Decision::Continue,
+            "unknown is not compared"
+        );
     }
 
     #[test]
     fn a_position_outside_the_log_stops_and_its_edges_do_not() {
-        for (low, high, fine) in [(100, 200, true), (101, 200, false), (0, 100, true), (0, 99, false)] {
-            let decision = decide(&position(), &Assigned { low, high, ..assigned(None) });
-            assert_eq!(decision == Decision::Continue, fine, "{low}..{high}: {decision:?}");
+        for (low, high, fine) in [
+            (100, 200, true),
+            (101, 200, false),
+            (0, 100, true),
+            (0, 99, false),
+        ] {
+            let decision = decide(
+                &position(),
+                &Assigned {
+                    low,
+                    high,
+                    ..assigned(None)
+                },
+            );
+            assert_eq!(
+                decision == Decision::Continue,
+                fine,
+                "{low}..{high}: {decision:?}"
+            );
         }
-        let rewound = Assigned { low: 60, ..assigned(Some((50, false))) };
+        let rewound = Assigned {
+            low: 60,
+            ..assigned(Some((50, false)))
+        };
         let reason = stopped(decide(&position(), &rewound));
-        assert!(reason.contains("50 lies before the start of the log 60"), "{reason}");
+        assert!(
+            reason.contains("50 lies before the start of the log 60"),
+            "{reason}"
+        );
     }
 }

@@ -43,7 +43,10 @@ where
                     return Ok(());
                 }
                 Err(error) if error.class() == Class::Transient => {
-                    if error.is_disconnect() || !self.connected || self.ledger.rollback().await.is_err() {
+                    if error.is_disconnect()
+                        || !self.connected
+                        || self.ledger.rollback().await.is_err()
+                    {
                         self.lost(&error);
                     } else {
                         info!("claiming again: {error}");
@@ -66,11 +69,18 @@ where
             self.ledger.insert_positions(topic, starts).await?;
         }
         let rows = self.rows(assigned).await?;
-        let decisions: Vec<_> = rows.iter().zip(assigned).map(|(row, a)| decide(row, a)).collect();
+        let decisions: Vec<_> = rows
+            .iter()
+            .zip(assigned)
+            .map(|(row, a)| decide(row, a))
+            .collect();
         let takes = takes(&rows, assigned, &decisions);
         let epochs = self.ledger.take(self.owner, &takes).await?;
         let high_waters = rows.iter().map(|row| row.high_water).collect();
-        let lost_tail = rows.iter().zip(assigned).any(|(row, a)| lost_its_tail(row, a));
+        let lost_tail = rows
+            .iter()
+            .zip(assigned)
+            .any(|(row, a)| lost_its_tail(row, a));
         let namespace = match lost_tail {
             true => Some(self.ledger.bump_mark_namespace().await?),
             false => None,
@@ -80,10 +90,18 @@ where
             Err(CommitError::Failed(error) | CommitError::Unknown(error)) => return Err(error),
         }
         if let Some(namespace) = namespace {
-            info!(namespace, "our own commits are ahead of Postgres: earlier marks are forgotten");
+            info!(
+                namespace,
+                "our own commits are ahead of Postgres: earlier marks are forgotten"
+            );
             self.filter.set_namespace(namespace);
         }
-        Ok(Claimed { epochs, takes, decisions, high_waters })
+        Ok(Claimed {
+            epochs,
+            takes,
+            decisions,
+            high_waters,
+        })
     }
 
     /// Where each partition begins of topics that this pipeline never read, asked before the
@@ -97,7 +115,11 @@ where
             let topic = &*at.topic;
             if !starts.contains_key(topic) && !self.ledger.knows_topic(topic).await? {
                 let resolved = self.source.starts(topic).await?;
-                info!(topic, ?resolved, "first claim: the start of every partition is decided");
+                info!(
+                    topic,
+                    ?resolved,
+                    "first claim: the start of every partition is decided"
+                );
                 starts.insert(topic.to_owned(), resolved);
             }
         }
@@ -112,7 +134,9 @@ where
         if rows.len() < assigned.len() {
             for Assigned { at, low, .. } in assigned {
                 if !rows.iter().any(|row| row.at == *at) {
-                    self.ledger.insert_positions(&at.topic, &[(at.partition, *low)]).await?;
+                    self.ledger
+                        .insert_positions(&at.topic, &[(at.partition, *low)])
+                        .await?;
                 }
             }
             rows = self.ledger.lock_positions(&partitions).await?;
@@ -120,12 +144,22 @@ where
         if rows.len() == assigned.len() {
             return Ok(rows);
         }
-        Err(Error::transient("a position's row vanished while it was being claimed"))
+        Err(Error::transient(
+            "a position's row vanished while it was being claimed",
+        ))
     }
 
     fn own(&mut self, assigned: &[Assigned], claimed: Claimed) {
-        let Claimed { epochs, takes, decisions, high_waters } = claimed;
-        let claims = takes.into_iter().zip(decisions).zip(epochs.into_iter().zip(high_waters));
+        let Claimed {
+            epochs,
+            takes,
+            decisions,
+            high_waters,
+        } = claimed;
+        let claims = takes
+            .into_iter()
+            .zip(decisions)
+            .zip(epochs.into_iter().zip(high_waters));
         for (((take, decision), (epoch, high_water)), assigned) in claims.zip(assigned) {
             let place = place_of(&take.at, assigned.topic_id);
             self.waters.raise(&place, high_water);
@@ -144,7 +178,9 @@ where
     }
 
     fn begin(&mut self, take: &Take, decision: &Decision) {
-        let Take { at, next_offset, .. } = take;
+        let Take {
+            at, next_offset, ..
+        } = take;
         match decision {
             Decision::Continue => {
                 info!(partition = %at, offset = next_offset, "claimed");
@@ -177,10 +213,19 @@ fn takes(rows: &[Position], assigned: &[Assigned], decisions: &[Decision]) -> Ve
             Some(_) => (row.topic_id, row.cluster_id.clone()),
             None => (
                 assigned.topic_id.or(row.topic_id),
-                assigned.cluster_id.clone().or_else(|| row.cluster_id.clone()),
+                assigned
+                    .cluster_id
+                    .clone()
+                    .or_else(|| row.cluster_id.clone()),
             ),
         };
-        Take { at: row.at.clone(), next_offset, topic_id, cluster_id, stopped }
+        Take {
+            at: row.at.clone(),
+            next_offset,
+            topic_id,
+            cluster_id,
+            stopped,
+        }
     };
     rows.iter().zip(assigned).zip(decisions).map(take).collect()
 }
@@ -189,5 +234,7 @@ fn takes(rows: &[Position], assigned: &[Assigned], decisions: &[Decision]) -> Ve
 /// transactions, and with them records which the log may not hold any more. Their marks would
 /// name ids that nobody can prove again.
 fn lost_its_tail(row: &Position, assigned: &Assigned) -> bool {
-    assigned.committed.is_some_and(|c| c.ours && c.offset > row.high_water && row.epoch > 0)
+    assigned
+        .committed
+        .is_some_and(|c| c.ours && c.offset > row.high_water && row.epoch > 0)
 }

@@ -51,7 +51,8 @@ impl Health {
         locked(&self.tally).merge(tally);
         for (outcome, count) in Outcome::ALL.into_iter().zip(tally.counts()) {
             if count > 0 {
-                metrics::counter!(crate::telemetry::EVENTS, "outcome" => outcome.name()).increment(count);
+                metrics::counter!(crate::telemetry::EVENTS, "outcome" => outcome.name())
+                    .increment(count);
             }
         }
     }

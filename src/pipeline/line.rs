@@ -70,12 +70,17 @@ where
     }
 
     fn identify(&self, batch: Batch) -> Work {
-        let topic_ids: Vec<_> =
-            batch.slices().iter().map(|s| self.owned.get(&s.at).and_then(|o| o.topic_id)).collect();
+        let topic_ids: Vec<_> = batch
+            .slices()
+            .iter()
+            .map(|s| self.owned.get(&s.at).and_then(|o| o.topic_id))
+            .collect();
         let mut work = Work::new(batch, self.settings.identity.scope);
         for index in 0..work.batch.len() {
             let event = work.batch.event(index);
-            self.settings.identity.identify(event, topic_ids[event.slot()], &mut work.ids);
+            self.settings
+                .identity
+                .identify(event, topic_ids[event.slot()], &mut work.ids);
             match self.settings.sort(&event, work.ids.found(index)) {
                 Sort::Take => {
                     if let Some(failure) = self.handler.screen(&event) {
@@ -100,7 +105,10 @@ where
         }
         asked.sort_unstable();
         let places = places(work, &self.owned);
-        let answers = self.filter.probe(&places, &work.lookups(&asked), &self.waters).await;
+        let answers = self
+            .filter
+            .probe(&places, &work.lookups(&asked), &self.waters)
+            .await;
         for (index, answer) in asked.into_iter().zip(answers) {
             work.probes[index as usize] = answer;
         }
@@ -175,7 +183,10 @@ where
                 Ok(())
             }
             Err(CommitError::Failed(error)) => Err(Stopped::Handling { error, handled }),
-            Err(CommitError::Unknown(error)) => Err(Stopped::Unknown { error, plan: Box::new(plan) }),
+            Err(CommitError::Unknown(error)) => Err(Stopped::Unknown {
+                error,
+                plan: Box::new(plan),
+            }),
         }
     }
 
@@ -186,11 +197,19 @@ where
         let events = NewEvents::new(&work.batch, &work.ids, handled);
         let connection = self.ledger.connection()?;
         let result = self.handler.handle(connection, &events).await;
-        result.map_err(|error| Stopped::Handling { error, handled: handled.to_vec() })
+        result.map_err(|error| Stopped::Handling {
+            error,
+            handled: handled.to_vec(),
+        })
     }
 
     /// What a commit allows, and nothing before it does.
-    async fn committed(&mut self, work: &Work, plan: &Plan, receipt: &Receipt) -> Result<(), Error> {
+    async fn committed(
+        &mut self,
+        work: &Work,
+        plan: &Plan,
+        receipt: &Receipt,
+    ) -> Result<(), Error> {
         for m in plan.moves(work) {
             if let Some(owned) = self.owned.get_mut(m.at) {
                 owned.next_offset = m.to;
@@ -204,7 +223,9 @@ where
         }
         if !marks.is_empty() {
             let places = places(work, &self.owned);
-            self.filter.mark(receipt, &places, &plan.committed(work), &marks).await;
+            self.filter
+                .mark(receipt, &places, &plan.committed(work), &marks)
+                .await;
         }
         self.unclaim_failed(work, plan).await;
         let mut tally = Tally::default();
@@ -221,7 +242,9 @@ where
         let mut stop = Vec::new();
         for (index, outcome) in plan.outcomes() {
             let at = work.batch.event(index as usize).at();
-            let Some(owned) = self.owned.get_mut(at) else { continue };
+            let Some(owned) = self.owned.get_mut(at) else {
+                continue;
+            };
             match outcome {
                 Outcome::Applied => owned.failed_in_a_row = 0,
                 Outcome::Dead | Outcome::Retrying => {
@@ -301,7 +324,11 @@ where
         suspicions: &mut u32,
     ) -> Result<After, Error> {
         if error.class() == Class::Transient {
-            *suspicions = if error.is_suspect() { *suspicions + 1 } else { 0 };
+            *suspicions = if error.is_suspect() {
+                *suspicions + 1
+            } else {
+                0
+            };
             if *suspicions < SUSPECT_TRIES {
                 self.note_transient(&error);
                 return Ok(After::Again);
@@ -351,7 +378,8 @@ where
         let rows = self.ledger.lock_positions(&partitions).await?;
         self.ledger.rollback().await?;
         let moved = moves.iter().all(|m| {
-            rows.iter().any(|row| row.at == *m.at && row.epoch == m.epoch && row.next_offset == m.to)
+            rows.iter()
+                .any(|row| row.at == *m.at && row.epoch == m.epoch && row.next_offset == m.to)
         });
         if !moved || moves.is_empty() {
             return Ok(After::Again);
@@ -369,8 +397,11 @@ where
         let failed = |(index, outcome): (u32, Outcome)| {
             matches!(outcome, Outcome::Dead | Outcome::Retrying).then_some(index as usize)
         };
-        let claimed: Vec<u32> =
-            plan.outcomes().filter_map(failed).flat_map(|i| work.claimed(i..i + 1)).collect();
+        let claimed: Vec<u32> = plan
+            .outcomes()
+            .filter_map(failed)
+            .flat_map(|i| work.claimed(i..i + 1))
+            .collect();
         if !claimed.is_empty() {
             let places = places(work, &self.owned);
             self.filter.unclaim(&places, &work.lookups(&claimed)).await;
@@ -389,11 +420,12 @@ where
     /// Has the rest of a batch that was given up read again.
     fn read_again(&mut self, work: &Work) {
         for slice in work.batch.slices() {
-            let Some(owned) = self.owned.reading(&slice.at, slice.session) else { continue };
+            let Some(owned) = self.owned.reading(&slice.at, slice.session) else {
+                continue;
+            };
             let offset = owned.next_offset;
             warn!(partition = %slice.at, offset, "batch given up for a rebalance; it will be read again");
             self.read_from(&slice.at, offset);
         }
     }
 }
-

@@ -45,7 +45,8 @@ impl Ownership {
 
     /// The partition, if records of this session may be processed.
     pub fn reading(&self, at: &TopicPartition, session: u64) -> Option<&Owned> {
-        self.get(at).filter(|owned| owned.session == session && !owned.stopped)
+        self.get(at)
+            .filter(|owned| owned.session == session && !owned.stopped)
     }
 
     pub fn insert(&mut self, at: TopicPartition, owned: Owned) {
@@ -113,7 +114,10 @@ pub(super) fn place_of(at: &TopicPartition, topic_id: Option<Uuid>) -> Place {
         Some(id) => id.simple().to_string()[..12].to_owned(),
         None => blake3::hash(at.topic.as_bytes()).to_hex()[..12].to_owned(),
     };
-    Place { topic: short, partition: at.partition }
+    Place {
+        topic: short,
+        partition: at.partition,
+    }
 }
 
 #[cfg(test)]
@@ -123,14 +127,23 @@ mod tests {
     fn standing(topic_id: u128, high_water: i64) -> Standing {
         let at = TopicPartition::new("orders", 1);
         let topic_id = Some(Uuid::from_u128(topic_id << 64));
-        Standing { at, epoch: 1, next_offset: 0, high_water, topic_id }
+        Standing {
+            at,
+            epoch: 1,
+            next_offset: 0,
+            high_water,
+            topic_id,
+        }
     }
 
     #[test]
     fn a_topic_made_again_is_another_place() {
         let at = TopicPartition::new("orders", 1);
         let place = |id: Option<Uuid>| place_of(&at, id);
-        assert_ne!(place(Some(Uuid::from_u128(1 << 100))), place(Some(Uuid::from_u128(2 << 100))));
+        assert_ne!(
+            place(Some(Uuid::from_u128(1 << 100))),
+            place(Some(Uuid::from_u128(2 << 100)))
+        );
         assert_eq!(place(None), place(None));
     }
 
@@ -138,7 +151,10 @@ mod tests {
     fn a_high_water_is_believed_until_the_next_reading_says_less() {
         let mut waters = HighWaters::default();
         waters.read(&[standing(7 << 40, 50)]);
-        let place = place_of(&TopicPartition::new("orders", 1), standing(7 << 40, 0).topic_id);
+        let place = place_of(
+            &TopicPartition::new("orders", 1),
+            standing(7 << 40, 0).topic_id,
+        );
         waters.raise(&place, 80);
         waters.raise(&place, 60);
         assert_eq!(waters.high_water(&place.topic, 1), Some(80));

@@ -43,7 +43,12 @@ where
 {
     /// A retrier that has not connected yet.
     pub fn new(ledger: L, handler: Arc<H>, settings: Arc<Settings>) -> Self {
-        Self { ledger, handler, settings, connected: false }
+        Self {
+            ledger,
+            handler,
+            settings,
+            connected: false,
+        }
     }
 
     /// Works until told to end. An error is one that only a person can mend.
@@ -84,7 +89,7 @@ where
         loop {
             self.ledger.begin().await?;
             let due = self.ledger.due(limit).await?;
-            if due.batch.len() == 0 {
+            if due.batch.is_empty() {
                 self.ledger.rollback().await?;
                 return Ok(Round::Idle);
             }
@@ -106,7 +111,9 @@ where
     async fn attempt(&mut self, due: &Due) -> Result<(), Error> {
         let all: Vec<u32> = (0..due.batch.len() as u32).collect();
         let events = NewEvents::new(&due.batch, &due.ids, &all);
-        self.handler.handle(self.ledger.connection()?, &events).await?;
+        self.handler
+            .handle(self.ledger.connection()?, &events)
+            .await?;
         let applied = |(index, attempt): (usize, &u32)| Settled {
             key: due.ids.key(index),
             attempt: *attempt,
@@ -119,21 +126,31 @@ where
     /// One event failed by itself: it waits again, or is dead. If somebody else has taken it since,
     /// its attempt differs, and nothing happens.
     async fn give_back(&mut self, due: &Due, failure: &Failure) -> Result<(), Error> {
-        let Some(&attempt) = due.attempts.first() else { return Ok(()) };
+        let Some(&attempt) = due.attempts.first() else {
+            return Ok(());
+        };
         let verdict = self.settings.judge(attempt.saturating_add(1));
         if verdict == Verdict::Dead {
             warn!(event = due.ids.text(0), "dead letter: {}", failure.message);
         }
         self.ledger.begin().await?;
         let failed = Some((failure, verdict));
-        self.ledger.settle(&[Settled { key: due.ids.key(0), attempt, failed }]).await?;
+        self.ledger
+            .settle(&[Settled {
+                key: due.ids.key(0),
+                attempt,
+                failed,
+            }])
+            .await?;
         self.commit().await
     }
 
     async fn finish(&mut self, settled: &[Settled<'_>]) -> Result<(), Error> {
         let changed = self.ledger.settle(settled).await?;
         if changed != settled.len() {
-            return Err(Error::transient("a waiting event changed while this transaction had it"));
+            return Err(Error::transient(
+                "a waiting event changed while this transaction had it",
+            ));
         }
         self.commit().await
     }

@@ -6,8 +6,8 @@ use hashbrown::{HashMap, HashSet};
 
 use super::ownership::Ownership;
 use crate::event::{Batch, Event, TopicPartition};
-use crate::filter::{Lookup, Mark, Place, Probe};
 use crate::filter::recent::RecentSet;
+use crate::filter::{Lookup, Mark, Place, Probe};
 use crate::identity::{self, EventKey, Ids, Scope};
 use crate::ledger::{Claim, Entry, Failure, Fate, Move, Parked, Verdict};
 use crate::outcome::{Layer, Outcome, Tally};
@@ -82,7 +82,10 @@ impl Work {
 
     /// The whole batch as one part.
     pub fn whole(&self) -> Part {
-        Part { range: 0..self.batch.len(), blamed: None }
+        Part {
+            range: 0..self.batch.len(),
+            blamed: None,
+        }
     }
 
     fn scope<'a>(&self, event: Event<'a>) -> Option<&'a str> {
@@ -153,7 +156,9 @@ impl Plan {
             read_to[event.slot()] = Some((event.offset() + 1, event.timestamp_ms()));
         }
         for (slot, slice) in slices.iter().enumerate() {
-            let Some(owner) = owned.reading(&slice.at, slice.session) else { continue };
+            let Some(owner) = owned.reading(&slice.at, slice.session) else {
+                continue;
+            };
             let (mut to, event_time_ms) = read_to[slot].unwrap_or((i64::MIN, None));
             if at_the_end {
                 to = to.max(slice.next_offset);
@@ -161,10 +166,17 @@ impl Plan {
             let (from, epoch) = (owner.next_offset, owner.epoch);
             if to > from {
                 self.froms[slot] = Some(from);
-                self.moves.push(SlotMove { slot, epoch, from, to, event_time_ms });
+                self.moves.push(SlotMove {
+                    slot,
+                    epoch,
+                    from,
+                    to,
+                    event_time_ms,
+                });
             }
         }
-        self.moves.sort_by(|a, b| slices[a.slot].at.cmp(&slices[b.slot].at));
+        self.moves
+            .sort_by(|a, b| slices[a.slot].at.cmp(&slices[b.slot].at));
     }
 
     fn look(
@@ -175,7 +187,9 @@ impl Plan {
         seen: &mut HashSet<EventKey>,
     ) -> State {
         let event = work.batch.event(index);
-        let Some(from) = self.froms[event.slot()] else { return State::Stale };
+        let Some(from) = self.froms[event.slot()] else {
+            return State::Stale;
+        };
         if event.offset() < from {
             return State::Ended(Outcome::Duplicate(Layer::Position));
         }
@@ -223,7 +237,11 @@ impl Plan {
         let entry = |&index: &u32| {
             let event = work.event(index);
             let body_hash = detect_conflicts.then(|| identity::body_hash(event));
-            Entry { key: work.key(index), event, body_hash }
+            Entry {
+                key: work.key(index),
+                event,
+                body_hash,
+            }
         };
         self.claims.iter().map(entry).collect()
     }
@@ -256,7 +274,9 @@ impl Plan {
 
     fn new_events(&self) -> impl Iterator<Item = u32> {
         let first = self.first;
-        let open = move |(at, state): (usize, &State)| (*state == State::Open).then_some((first + at) as u32);
+        let open = move |(at, state): (usize, &State)| {
+            (*state == State::Open).then_some((first + at) as u32)
+        };
         self.states.iter().enumerate().filter_map(open)
     }
 
@@ -281,7 +301,13 @@ impl Plan {
             };
             self.states[index as usize - self.first] = State::Ended(outcome);
             let (id, key) = (work.ids.text(index as usize), work.key(index));
-            parked.push(Parked { event: work.event(index), id, key, failure, verdict });
+            parked.push(Parked {
+                event: work.event(index),
+                id,
+                key,
+                failure,
+                verdict,
+            });
         }
         parked
     }
@@ -301,25 +327,37 @@ impl Plan {
             }
         }
         let conflicts = |slot: usize| {
-            self.conflicts.iter().filter(|index| work.event(**index).slot() == slot).count() as u64
+            self.conflicts
+                .iter()
+                .filter(|index| work.event(**index).slot() == slot)
+                .count() as u64
         };
         let slices = work.batch.slices();
-        self.moves.iter().map(|m| (&slices[m.slot].at, tallies[m.slot], conflicts(m.slot))).collect()
+        self.moves
+            .iter()
+            .map(|m| (&slices[m.slot].at, tallies[m.slot], conflicts(m.slot)))
+            .collect()
     }
 
     /// Every record's outcome after [`Plan::close`], in the order read; stale ones are left out.
     pub fn outcomes(&self) -> impl Iterator<Item = (u32, Outcome)> {
         let first = self.first;
-        self.states.iter().enumerate().filter_map(move |(at, state)| match state {
-            State::Ended(outcome) => Some(((first + at) as u32, *outcome)),
-            State::Stale | State::Open => None,
-        })
+        self.states
+            .iter()
+            .enumerate()
+            .filter_map(move |(at, state)| match state {
+                State::Ended(outcome) => Some(((first + at) as u32, *outcome)),
+                State::Stale | State::Open => None,
+            })
     }
 
     /// What to mark after the commit: applied events, and duplicates that only the ledger knew.
     pub fn marks<'a>(&self, work: &'a Work) -> Vec<Mark<'a>> {
         let mark = |(index, outcome)| {
-            let known = matches!(outcome, Outcome::Applied | Outcome::Duplicate(Layer::Ledger));
+            let known = matches!(
+                outcome,
+                Outcome::Applied | Outcome::Duplicate(Layer::Ledger)
+            );
             let overwrite = work.probes.get(index as usize) != Some(&Probe::Unknown);
             known.then(|| Mark {
                 scope: work.scope(work.event(index)),
@@ -353,13 +391,22 @@ pub(super) fn halve(part: &Part, mut handled: Vec<u32>, failure: Failure) -> Vec
     }
     match handled.as_slice() {
         [] => Vec::new(),
-        [culprit] => vec![Part { range: part.range.clone(), blamed: Some((*culprit, failure)) }],
+        [culprit] => vec![Part {
+            range: part.range.clone(),
+            blamed: Some((*culprit, failure)),
+        }],
         _ => {
             let middle = handled[handled.len() / 2] as usize;
             let blamed = None;
             vec![
-                Part { range: middle..part.range.end, blamed: blamed.clone() },
-                Part { range: part.range.start..middle, blamed },
+                Part {
+                    range: middle..part.range.end,
+                    blamed: blamed.clone(),
+                },
+                Part {
+                    range: part.range.start..middle,
+                    blamed,
+                },
             ]
         }
     }
@@ -367,7 +414,14 @@ pub(super) fn halve(part: &Part, mut handled: Vec<u32>, failure: Failure) -> Vec
 
 /// The places that marks cite, by slice.
 pub(super) fn places(work: &Work, owned: &Ownership) -> Vec<Place> {
-    let unowned = || Place { topic: String::new(), partition: -1 };
+    let unowned = || Place {
+        topic: String::new(),
+        partition: -1,
+    };
     let place = |at: &TopicPartition| owned.get(at).map_or_else(unowned, |o| o.place.clone());
-    work.batch.slices().iter().map(|slice| place(&slice.at)).collect()
+    work.batch
+        .slices()
+        .iter()
+        .map(|slice| place(&slice.at))
+        .collect()
 }

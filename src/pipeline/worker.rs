@@ -105,7 +105,8 @@ where
     }
 
     fn release(&mut self, partitions: &[TopicPartition]) {
-        self.unclaimed.retain(|assigned| !partitions.contains(&assigned.at));
+        self.unclaimed
+            .retain(|assigned| !partitions.contains(&assigned.at));
         for at in partitions {
             self.owned.remove(at);
             self.health.forget(at);
@@ -135,7 +136,11 @@ where
     async fn resync(&mut self) -> Result<(), Error> {
         let standings = self.ledger.standings().await?;
         self.waters.read(&standings);
-        let owned: Vec<_> = self.owned.iter().map(|(at, o)| (at.clone(), o.clone())).collect();
+        let owned: Vec<_> = self
+            .owned
+            .iter()
+            .map(|(at, o)| (at.clone(), o.clone()))
+            .collect();
         for (at, mine) in owned {
             match standings.iter().find(|standing| standing.at == at) {
                 Some(row) if row.epoch == mine.epoch && row.next_offset == mine.next_offset => {}
@@ -176,7 +181,9 @@ where
     /// Stops one partition until a person decides; the others go on.
     pub(super) async fn stop(&mut self, at: &TopicPartition, reason: String) -> Result<(), Error> {
         error!(partition = %at, "partition stopped: {reason}");
-        let Some(owned) = self.owned.get_mut(at) else { return Ok(()) };
+        let Some(owned) = self.owned.get_mut(at) else {
+            return Ok(());
+        };
         owned.stopped = true;
         let epoch = owned.epoch;
         self.source.halt(at);
@@ -207,7 +214,11 @@ where
         let standings = self.ledger.standings().await?;
         self.waters.read(&standings);
         for row in &standings {
-            if self.owned.get(&row.at).is_some_and(|mine| mine.epoch != row.epoch) {
+            if self
+                .owned
+                .get(&row.at)
+                .is_some_and(|mine| mine.epoch != row.epoch)
+            {
                 self.fenced(&row.at, row.next_offset);
             }
         }

@@ -92,7 +92,9 @@ impl Log {
     }
 
     fn is_owner(&self, member: usize, at: &TopicPartition) -> bool {
-        self.partitions.get(at).is_some_and(|partition| partition.member == Some(member))
+        self.partitions
+            .get(at)
+            .is_some_and(|partition| partition.member == Some(member))
     }
 }
 
@@ -130,7 +132,10 @@ impl MemoryLog {
 
     /// The offset behind the last record.
     pub fn end(&self, at: &TopicPartition) -> i64 {
-        self.lock().partitions.get(at).map_or(0, |partition| partition.end)
+        self.lock()
+            .partitions
+            .get(at)
+            .map_or(0, |partition| partition.end)
     }
 
     /// The group's committed offset.
@@ -147,7 +152,10 @@ impl MemoryLog {
     pub fn commit_foreign(&self, at: &TopicPartition, offset: i64) {
         self.change(|log| {
             if let Some(partition) = log.partitions.get_mut(at) {
-                partition.committed = Some(Committed { offset, ours: false });
+                partition.committed = Some(Committed {
+                    offset,
+                    ours: false,
+                });
             }
         });
     }
@@ -158,7 +166,11 @@ impl MemoryLog {
             log.members.push(Member::default());
             log.members.len() - 1
         });
-        MemorySource { log: self.clone(), member, max_events }
+        MemorySource {
+            log: self.clone(),
+            member,
+            max_events,
+        }
     }
 
     /// Gives a partition to a member. The old owner is asked first, and waited for.
@@ -171,7 +183,9 @@ impl MemoryLog {
             if let Some(partition) = log.partitions.get_mut(at) {
                 partition.heir = Some(member);
             }
-            log.members[owner].inbox.push_back(Next::Revoked(vec![at.clone()]));
+            log.members[owner]
+                .inbox
+                .push_back(Next::Revoked(vec![at.clone()]));
         });
     }
 
@@ -185,7 +199,10 @@ impl MemoryLog {
     pub fn tell_lost(&self, member: usize) {
         self.change(|log| {
             let holds: Vec<_> = log.members[member].holds.iter().cloned().collect();
-            let lost: Vec<_> = holds.into_iter().filter(|at| !log.is_owner(member, at)).collect();
+            let lost: Vec<_> = holds
+                .into_iter()
+                .filter(|at| !log.is_owner(member, at))
+                .collect();
             if !lost.is_empty() {
                 log.members[member].inbox.push_back(Next::Revoked(lost));
             }
@@ -233,7 +250,9 @@ impl MemorySource {
         let member = log.members.get_mut(self.member)?;
         if let Some(next) = member.inbox.pop_front() {
             if let Next::Assigned(assigned) = &next {
-                member.holds.extend(assigned.iter().map(|assigned| assigned.at.clone()));
+                member
+                    .holds
+                    .extend(assigned.iter().map(|assigned| assigned.at.clone()));
             }
             return Some(next);
         }
@@ -246,11 +265,17 @@ impl MemorySource {
                 read(&mut batch, at, reading, partition, self.max_events);
             }
         }
-        (!batch.is_empty()).then_some(Next::Batch(batch))
+        (!batch.is_idle()).then_some(Next::Batch(batch))
     }
 }
 
-fn read(batch: &mut Batch, at: &TopicPartition, reading: &mut Reading, log: &PartitionLog, max: usize) {
+fn read(
+    batch: &mut Batch,
+    at: &TopicPartition,
+    reading: &mut Reading,
+    log: &PartitionLog,
+    max: usize,
+) {
     if reading.offset >= log.end || batch.len() >= max {
         return;
     }
@@ -265,7 +290,14 @@ fn read(batch: &mut Batch, at: &TopicPartition, reading: &mut Reading, log: &Par
             key: record.key.as_deref(),
             payload: record.payload.as_deref(),
         };
-        batch.push(slot, incoming, record.headers.iter().map(|(n, v)| (n.as_str(), v.as_deref())));
+        batch.push(
+            slot,
+            incoming,
+            record
+                .headers
+                .iter()
+                .map(|(n, v)| (n.as_str(), v.as_deref())),
+        );
         reading.offset = offset + 1;
     }
     reading.offset = log.end;
@@ -299,20 +331,25 @@ impl Source for MemorySource {
     async fn starts(&mut self, topic: &str) -> Result<Vec<(i32, i64)>, Error> {
         let log = self.log.lock();
         let of_topic = log.partitions.iter().filter(|(at, _)| &*at.topic == topic);
-        Ok(of_topic.map(|(at, partition)| (at.partition, partition.low)).collect())
+        Ok(of_topic
+            .map(|(at, partition)| (at.partition, partition.low))
+            .collect())
     }
 
     fn start(&mut self, at: &TopicPartition, session: u64, offset: i64) {
         self.log.change(|log| {
             let member = &mut log.members[self.member];
             if member.holds.contains(at) {
-                member.reading.insert(at.clone(), Reading { session, offset });
+                member
+                    .reading
+                    .insert(at.clone(), Reading { session, offset });
             }
         });
     }
 
     fn halt(&mut self, at: &TopicPartition) {
-        self.log.change(|log| log.members[self.member].reading.remove(at));
+        self.log
+            .change(|log| log.members[self.member].reading.remove(at));
     }
 
     fn reassign(&mut self, at: &TopicPartition, offset: i64) {
@@ -331,7 +368,10 @@ impl Source for MemorySource {
         self.log.change(|log| {
             let owner = log.is_owner(self.member, at);
             if let Some(partition) = log.partitions.get_mut(at).filter(|_| owner) {
-                partition.committed = Some(Committed { offset: next_offset, ours: true });
+                partition.committed = Some(Committed {
+                    offset: next_offset,
+                    ours: true,
+                });
             }
         });
     }
@@ -345,7 +385,9 @@ impl Source for MemorySource {
                 if !log.is_owner(self.member, at) {
                     continue;
                 }
-                let Some(partition) = log.partitions.get_mut(at) else { continue };
+                let Some(partition) = log.partitions.get_mut(at) else {
+                    continue;
+                };
                 if let Some(heir) = partition.heir {
                     log.hand_over(at, heir);
                 }

@@ -43,12 +43,20 @@ struct State {
 
 impl Plan {
     pub fn new(seed: u64) -> Self {
-        let state = State { rng: StdRng::seed_from_u64(seed), struck: BTreeMap::new() };
-        Self { state: Arc::new(Mutex::new(state)), calm: Arc::new(AtomicBool::new(false)) }
+        let state = State {
+            rng: StdRng::seed_from_u64(seed),
+            struck: BTreeMap::new(),
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            calm: Arc::new(AtomicBool::new(false)),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// A number below `end`.

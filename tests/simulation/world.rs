@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceonly::backoff::{Backoff, Jitter};
+use onceonly::config::OnTombstone;
 use onceonly::error::Error;
 use onceonly::event::TopicPartition;
 use onceonly::filter::MarkOrder;
@@ -14,7 +15,7 @@ use onceonly::handler::{Handler, NewEvents};
 use onceonly::identity::{EventKey, IdSource, Identity, OnMissing, Scope};
 use onceonly::ledger::memory::{MemoryDatabase, Tables};
 use onceonly::outcome::{Layer, Outcome, Tally};
-use onceonly::pipeline::{Health, OnTombstone, Retrier, Settings, Worker};
+use onceonly::pipeline::{Health, Retrier, Settings, Worker};
 use onceonly::retry::RetryPolicy;
 use onceonly::source::memory::{MemoryLog, MemoryRecord};
 use tokio::task::JoinHandle;
@@ -60,7 +61,10 @@ impl Handler<Tables> for Effects {
 
 impl Effects {
     fn refuse(&self, id: &str) -> u32 {
-        let mut refused = self.refused.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut refused = self
+            .refused
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
         let count = refused.entry(id.to_owned()).or_insert(0);
         *count += 1;
         *count - 1
@@ -99,13 +103,20 @@ pub struct World {
 impl World {
     pub fn new(seed: u64) -> Self {
         let plan = Plan::new(seed);
-        let order = if plan.below(2) == 0 { MarkOrder::After } else { MarkOrder::Before };
+        let order = if plan.below(2) == 0 {
+            MarkOrder::After
+        } else {
+            MarkOrder::Before
+        };
         let partitions = (0..1 + plan.below(3) as i32).map(|p| TopicPartition::new("orders", p));
         let mut world = Self {
             log: MemoryLog::new(),
             database: MemoryDatabase::new(),
             filter: MemoryFilter::new("sim", order),
-            handler: Arc::new(Effects { plan: plan.clone(), refused: Mutex::default() }),
+            handler: Arc::new(Effects {
+                plan: plan.clone(),
+                refused: Mutex::default(),
+            }),
             settings: Arc::new(settings()),
             partitions: partitions.collect(),
             members: Vec::new(),
@@ -150,7 +161,8 @@ impl World {
             self.join();
         }
         if self.plan.strikes("duplicate delivery", 8) {
-            self.log.deliver_again(at, self.plan.below(self.log.end(at) as usize) as i64);
+            self.log
+                .deliver_again(at, self.plan.below(self.log.end(at) as usize) as i64);
         }
         if self.plan.strikes("failover to an older history", 25) {
             self.fail_over();
@@ -188,28 +200,45 @@ impl World {
     }
 
     fn fail_over(&mut self) {
-        let Some(index) = self.history.len().checked_sub(1 + self.plan.below(3)) else { return };
+        let Some(index) = self.history.len().checked_sub(1 + self.plan.below(3)) else {
+            return;
+        };
         self.history.truncate(index + 1);
         self.database.restore(self.history[index].clone());
     }
 
     /// As an operator does: commit behind the position, then have the partition claimed anew.
     fn rewind(&mut self, at: &TopicPartition) {
-        let position = self.database.tables().positions.get(at).map_or(0, |r| r.position.next_offset);
-        self.log.commit_foreign(at, self.plan.below(position.max(1) as usize) as i64);
+        let position = self
+            .database
+            .tables()
+            .positions
+            .get(at)
+            .map_or(0, |r| r.position.next_offset);
+        self.log
+            .commit_foreign(at, self.plan.below(position.max(1) as usize) as i64);
         self.log.steal(at, self.someone());
         self.rewound = true;
     }
 
     fn produce(&mut self, at: &TopicPartition) {
         for _ in 0..self.plan.below(6) {
-            let temper = ["good", "good", "good", "good", "good", "flaky", "poison"][self.plan.below(7)];
+            let temper =
+                ["good", "good", "good", "good", "good", "flaky", "poison"][self.plan.below(7)];
             let id = format!("{temper}-{}", self.plan.below(60));
             *self.produced.entry(id.clone()).or_insert(0) += 1;
             *self.records.entry(at.clone()).or_insert(0) += 1;
             let headers = vec![("id".to_owned(), Some(id.into_bytes()))];
-            let record = MemoryRecord { headers, payload: Some(b"{}".to_vec()), ..Default::default() };
-            let gap = if self.plan.below(5) == 0 { self.plan.below(4) as i64 } else { 0 };
+            let record = MemoryRecord {
+                headers,
+                payload: Some(b"{}".to_vec()),
+                ..Default::default()
+            };
+            let gap = if self.plan.below(5) == 0 {
+                self.plan.below(4) as i64
+            } else {
+                0
+            };
             self.log.append(at, record, gap);
         }
         if self.plan.below(10) == 0 {
@@ -219,7 +248,10 @@ impl World {
 
     fn join(&mut self) -> usize {
         let crashed = Arc::new(AtomicBool::new(false));
-        let faults = MemberFaults { plan: self.plan.clone(), crashed: crashed.clone() };
+        let faults = MemberFaults {
+            plan: self.plan.clone(),
+            crashed: crashed.clone(),
+        };
         let source = self.log.join(1 + self.plan.below(8));
         let number = source.member();
         let (handler, settings) = (self.handler.clone(), self.settings.clone());
@@ -236,7 +268,12 @@ impl World {
             tokio::spawn(worker.run()),
             tokio::spawn(retrier.run(CancellationToken::new())),
         ];
-        self.members.push(Member { number, crashed, tasks, alive: true });
+        self.members.push(Member {
+            number,
+            crashed,
+            tasks,
+            alive: true,
+        });
         number
     }
 
@@ -256,7 +293,11 @@ impl World {
             self.join();
         }
         for at in self.partitions.clone() {
-            if self.log.owner(&at).is_none_or(|owner| !self.members[owner].alive) {
+            if self
+                .log
+                .owner(&at)
+                .is_none_or(|owner| !self.members[owner].alive)
+            {
                 self.log.steal(&at, self.someone());
             }
         }
@@ -274,7 +315,11 @@ impl World {
                 return;
             }
         }
-        panic!("the group stands still: {:?}\n{:?}", self.database.tables().positions, self.log);
+        panic!(
+            "the group stands still: {:?}\n{:?}",
+            self.database.tables().positions,
+            self.log
+        );
     }
 
     /// An operator's answer to a commit that a failover left ahead of the position.
@@ -291,7 +336,10 @@ impl World {
     fn is_done(&self) -> bool {
         let tables = self.database.tables();
         let read = |at: &TopicPartition| {
-            tables.positions.get(at).is_some_and(|row| row.position.next_offset == self.log.end(at))
+            tables
+                .positions
+                .get(at)
+                .is_some_and(|row| row.position.next_offset == self.log.end(at))
         };
         self.partitions.iter().all(read) && tables.waiting.is_empty()
     }
@@ -299,7 +347,10 @@ impl World {
     /// One effect per id, nothing lost, no id in two states, and outcomes that add up.
     pub fn check(&self) {
         for task in self.members.iter().flat_map(|member| &member.tasks) {
-            assert!(!task.is_finished() || !self.ended_alive(task), "a task ended");
+            assert!(
+                !task.is_finished() || !self.ended_alive(task),
+                "a task ended"
+            );
         }
         let tables = self.database.tables();
         for id in self.produced.keys() {
@@ -308,13 +359,25 @@ impl World {
             let key = EventKey::in_pipeline(id);
             let dead = tables.dead.get(&key);
             let known = tables.ledger.contains_key(&key);
-            assert_eq!(effects, expected, "effects of {id}, known: {known}, dead: {dead:?}, {:?}", self.struck());
+            assert_eq!(
+                effects,
+                expected,
+                "effects of {id}, known: {known}, dead: {dead:?}, {:?}",
+                self.struck()
+            );
             let dead = tables.dead.contains_key(&EventKey::in_pipeline(id));
             assert_eq!(dead, temper(id) == "poison", "dead letter of {id}");
         }
-        assert_eq!(tables.ledger.len(), self.produced.len(), "every known id has a ledger row");
-        let unknown: Vec<_> =
-            tables.effects.keys().filter(|id| !self.produced.contains_key(*id)).collect();
+        assert_eq!(
+            tables.ledger.len(),
+            self.produced.len(),
+            "every known id has a ledger row"
+        );
+        let unknown: Vec<_> = tables
+            .effects
+            .keys()
+            .filter(|id| !self.produced.contains_key(*id))
+            .collect();
         assert_eq!(unknown, Vec::<&String>::new(), "effects of nothing");
         if !self.rewound {
             self.check_tallies(&tables);
@@ -322,7 +385,9 @@ impl World {
     }
 
     fn ended_alive(&self, task: &JoinHandle<Result<(), Error>>) -> bool {
-        self.members.iter().any(|m| m.alive && m.tasks.iter().any(|t| std::ptr::eq(t, task)))
+        self.members
+            .iter()
+            .any(|m| m.alive && m.tasks.iter().any(|t| std::ptr::eq(t, task)))
     }
 
     fn check_tallies(&self, tables: &Tables) {
@@ -330,10 +395,16 @@ impl World {
         for (at, row) in &tables.positions {
             let again = row.tally.get(Outcome::Duplicate(Layer::Position));
             let records = self.records.get(at).copied().unwrap_or(0);
-            assert_eq!(row.tally.total() - again, records, "outcomes of {at}: {:?}", row.tally);
+            assert_eq!(
+                row.tally.total() - again,
+                records,
+                "outcomes of {at}: {:?}",
+                row.tally
+            );
             total.merge(&row.tally);
         }
-        let ended = total.get(Outcome::Applied) + total.get(Outcome::Dead) + total.get(Outcome::Retrying);
+        let ended =
+            total.get(Outcome::Applied) + total.get(Outcome::Dead) + total.get(Outcome::Retrying);
         assert_eq!(ended, self.produced.len() as u64, "first copies: {total:?}");
     }
 
@@ -356,7 +427,10 @@ fn settings() -> Settings {
             on_missing: OnMissing::DeadLetter,
         },
         on_tombstone: OnTombstone::Skip,
-        retry: RetryPolicy { max_attempts: 4, backoff: backoff(1_000, 10_000) },
+        retry: RetryPolicy {
+            max_attempts: 4,
+            backoff: backoff(1_000, 10_000),
+        },
         max_dead_in_a_row: 1_000,
         detect_conflicts: false,
         recent_ids: 40,

@@ -2,7 +2,9 @@
 
 #![allow(dead_code)] // each test binary uses a part
 
+pub mod database;
 pub mod filter_suite;
+pub mod ledger_suite;
 pub mod proxy;
 pub mod redis_server;
 

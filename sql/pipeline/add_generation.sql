@@ -1,0 +1,1 @@
+select onceonly.add_generation($1)

@@ -1,0 +1,1 @@
+select id, generation from onceonly.pipeline where name = $1

@@ -1,0 +1,1 @@
+select mark_namespace from onceonly.pipeline where id = $1

@@ -1,0 +1,26 @@
+-- The first statement of a batch. A plain update promises no order of locking, so the rows are
+-- locked first, by topic and partition, and moved only where the owner and its place still hold.
+with move as (
+    select *
+    from unnest($2::text[], $3::int[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
+        as m(topic, partition, epoch, from_offset, to_offset, event_time_ms)
+),
+locked as (
+    select p.id, m.epoch, m.from_offset, m.to_offset, m.event_time_ms
+    from onceonly.position p
+    join move m on m.topic = p.topic and m.partition = p.partition
+    where p.pipeline_id = $1
+    order by p.topic, p.partition
+    for update of p
+)
+update onceonly.position p
+set next_offset = l.to_offset,
+    high_water = greatest(p.high_water, l.to_offset),
+    event_time = coalesce(
+        timestamptz 'epoch' + l.event_time_ms * interval '1 millisecond',
+        p.event_time
+    ),
+    updated_at = now()
+from locked l
+where p.id = l.id and p.epoch = l.epoch and p.next_offset = l.from_offset
+returning p.topic, p.partition, p.id

@@ -1,0 +1,1 @@
+select exists (select from onceonly.position where pipeline_id = $1 and topic = $2)

@@ -1,0 +1,2 @@
+-- The newest migration applied.
+select max(version) from onceonly._sqlx_migrations

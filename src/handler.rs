@@ -79,6 +79,12 @@ pub trait Handler<C = PgConnection>: Send + Sync {
     /// A name that goes into the pipeline's fingerprint: another name is another kind of effect.
     fn name(&self) -> &str;
 
+    /// The text that says what the handler does, such as its statements. A hash of it is recorded
+    /// with the pipeline, so that one deploy can be told from another; it is not compared.
+    fn text(&self) -> String {
+        self.name().to_owned()
+    }
+
     /// Looks at an event before any transaction: `Some` sends it to the dead letters at once, since
     /// the same bytes can never pass. The cheap way out for input that is broken beyond doubt.
     fn screen(&self, event: &Event<'_>) -> Option<Failure> {

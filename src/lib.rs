@@ -11,6 +11,8 @@ pub mod filter;
 pub mod handler;
 pub mod identity;
 pub mod ledger;
+#[cfg(feature = "kafka")]
+pub mod member;
 pub mod outcome;
 pub mod pipeline;
 pub mod place;

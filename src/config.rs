@@ -143,11 +143,6 @@ impl Config {
             self.redis.as_ref().is_some_and(buckets),
         );
         refuse(
-            "dedup.mode",
-            "observe",
-            self.dedup.mode == DedupMode::Observe,
-        );
-        refuse(
             "handler.kind",
             "webhook",
             self.handler.kind == HandlerKind::Webhook,

@@ -115,7 +115,10 @@ impl<H: Handler<PgConnection> + 'static> Member<H> {
                 Err(error) => return Err(error),
             }
             tries += 1;
-            let pause = self.settings.reconnect.wait(tries, Duration::ZERO, &mut rand::rng());
+            let pause = self
+                .settings
+                .reconnect
+                .wait(tries, Duration::ZERO, &mut rand::rng());
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = end.cancelled() => return Ok(false),
@@ -125,7 +128,11 @@ impl<H: Handler<PgConnection> + 'static> Member<H> {
 
     fn spawn(&mut self, tasks: &mut JoinSet<Result<(), Error>>, end: &CancellationToken) {
         let ledger = || PostgresLedger::new(self.postgres.clone(), &self.fingerprint.pipeline);
-        let retrier = Retrier::new(ledger(), Arc::clone(&self.handler), Arc::clone(&self.settings));
+        let retrier = Retrier::new(
+            ledger(),
+            Arc::clone(&self.handler),
+            Arc::clone(&self.settings),
+        );
         tasks.spawn(retrier.run(end.clone()));
         for source in std::mem::take(&mut self.sources) {
             let worker = Worker::new(
@@ -143,6 +150,8 @@ impl<H: Handler<PgConnection> + 'static> Member<H> {
 
 fn flatten(ended: Result<Result<(), Error>, JoinError>) -> Result<(), Error> {
     ended.unwrap_or_else(|error| {
-        Err(Error::fatal(format!("a worker ended without a word, which is a bug in onceonly: {error}")))
+        Err(Error::fatal(format!(
+            "a worker ended without a word, which is a bug in onceonly: {error}"
+        )))
     })
 }

@@ -52,6 +52,8 @@ pub struct Settings {
     pub max_dead_in_a_row: u32,
     /// Whether to keep body hashes and count ids that come with another body.
     pub detect_conflicts: bool,
+    /// Whether repeats are only counted, and handled all the same.
+    pub observe: bool,
     /// How many applied ids each worker remembers.
     pub recent_ids: usize,
     /// How long to wait before another try when the surroundings fail.

@@ -609,7 +609,6 @@ fn what_this_version_cannot_run_is_said() {
             &[("retry.order", "partition")],
             "`retry.order = \"partition\"`",
         ),
-        (&[("dedup.mode", "observe")], "`dedup.mode = \"observe\"`"),
         (
             &[("redis.url", "redis://h"), ("redis.layout", "buckets")],
             "`redis.layout = \"buckets\"`",

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::backoff::{Backoff, Jitter};
-use crate::config::{Config, Mark};
+use crate::config::{Config, DedupMode, Mark};
 use crate::error::Error;
 use crate::filter::MarkOrder;
 use crate::filter::redis::{RedisFilter, RedisSettings};
@@ -29,8 +29,16 @@ const RECONNECT: Backoff = Backoff {
 /// Names this process in positions, commits and sessions: host, process and the start of its id.
 pub(super) fn member_name(owner: Uuid) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = if host.trim().is_empty() { "onceonly" } else { host.trim() };
-    format!("{host}/{}/{}", std::process::id(), &owner.simple().to_string()[..8])
+    let host = if host.trim().is_empty() {
+        "onceonly"
+    } else {
+        host.trim()
+    };
+    format!(
+        "{host}/{}/{}",
+        std::process::id(),
+        &owner.simple().to_string()[..8]
+    )
 }
 
 pub(super) fn kafka_settings(config: &Config, member: &str) -> Result<KafkaSettings, Error> {
@@ -66,7 +74,9 @@ fn start(config: &Config) -> Result<Start, Error> {
 }
 
 pub(super) fn redis_filter(config: &Config) -> Result<Option<RedisFilter>, Error> {
-    let Some(redis) = &config.redis else { return Ok(None) };
+    let Some(redis) = &config.redis else {
+        return Ok(None);
+    };
     let filter = RedisFilter::open(RedisSettings {
         url: redis.url.expose().to_owned(),
         timeout: redis.timeout,
@@ -110,9 +120,13 @@ pub(super) fn settings(config: &Config, owner: Uuid) -> Settings {
         owner,
         identity: config.identity(),
         on_tombstone: config.handler.on_tombstone,
-        retry: RetryPolicy { max_attempts: retry.max_attempts, backoff: retry.backoff() },
+        retry: RetryPolicy {
+            max_attempts: retry.max_attempts,
+            backoff: retry.backoff(),
+        },
         max_dead_in_a_row: retry.max_dead_in_a_row,
         detect_conflicts: config.dedup.detect_conflicts,
+        observe: config.dedup.mode == DedupMode::Observe,
         recent_ids: RECENT_IDS,
         reconnect: RECONNECT,
         rate: Rate::new(config.limits.events_per_second),

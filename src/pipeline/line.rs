@@ -97,7 +97,13 @@ where
     }
 
     async fn probe(&mut self, work: &mut Work) {
-        let plan = Plan::new(work, &work.whole(), &self.owned, &self.recent);
+        let plan = Plan::new(
+            work,
+            &work.whole(),
+            &self.owned,
+            &self.recent,
+            self.settings.observe,
+        );
         let mut asked = plan.open().to_vec();
         asked.retain(|index| !work.condemned.contains_key(index));
         if asked.is_empty() {
@@ -154,7 +160,7 @@ where
     /// One transaction: positions, ids, effects, failures and counts, then what may follow only
     /// a commit: memory, marks and the acknowledgement.
     async fn commit_part(&mut self, work: &Work, part: &Part) -> Result<(), Stopped> {
-        let mut plan = Plan::new(work, part, &self.owned, &self.recent);
+        let mut plan = Plan::new(work, part, &self.owned, &self.recent, self.settings.observe);
         if plan.is_empty() {
             return Ok(());
         }

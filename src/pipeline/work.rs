@@ -64,6 +64,8 @@ pub(super) struct Plan {
     /// Open records sorted by key: the order in which every worker claims.
     claims: Vec<u32>,
     conflicts: Vec<u32>,
+    /// Repeats that the handler gets all the same; `None` where duplicates are dropped.
+    observed: Option<Vec<u32>>,
 }
 
 impl Work {
@@ -125,7 +127,15 @@ impl Work {
 impl Plan {
     /// Sorts out what needs no Postgres: stale records, those below the position, skipped ones,
     /// and repeats known to this process or proven by the filter.
-    pub fn new(work: &Work, part: &Part, owned: &Ownership, recent: &RecentSet) -> Self {
+    ///
+    /// With `observe` repeats are counted, and handled all the same.
+    pub fn new(
+        work: &Work,
+        part: &Part,
+        owned: &Ownership,
+        recent: &RecentSet,
+        observe: bool,
+    ) -> Self {
         let mut plan = Self {
             first: part.range.start,
             states: Vec::with_capacity(part.range.len()),
@@ -133,18 +143,33 @@ impl Plan {
             froms: vec![None; work.batch.slices().len()],
             claims: Vec::new(),
             conflicts: Vec::new(),
+            observed: observe.then(Vec::new),
         };
         plan.plan_moves(work, part, owned);
         let mut seen = HashSet::with_capacity(part.range.len());
         for index in part.range.clone() {
             let state = plan.look(work, index, recent, &mut seen);
             plan.states.push(state);
-            if state == State::Open {
-                plan.claims.push(index as u32);
+            match state {
+                State::Open => plan.claims.push(index as u32),
+                State::Ended(Outcome::Duplicate(layer)) => plan.observe(index as u32, layer),
+                State::Ended(_) | State::Stale => {}
             }
         }
         plan.claims.sort_unstable_by_key(|&index| work.key(index));
         plan
+    }
+
+    /// A redelivery is dropped even then, and so is an event that waits or is dead.
+    fn observe(&mut self, index: u32, layer: Layer) {
+        if let Some(observed) = &mut self.observed
+            && matches!(
+                layer,
+                Layer::Batch | Layer::Recent | Layer::Redis | Layer::Ledger
+            )
+        {
+            observed.push(index);
+        }
     }
 
     fn plan_moves(&mut self, work: &Work, part: &Part, owned: &Ownership) {
@@ -260,6 +285,7 @@ impl Plan {
                 Fate::Dead => Layer::Dead,
             };
             self.states[index as usize - self.first] = State::Ended(Outcome::Duplicate(layer));
+            self.observe(index, layer);
         }
         self.claims = claims;
     }
@@ -267,9 +293,14 @@ impl Plan {
     /// New events for the handler, in the order read.
     pub fn to_handle(&self, work: &Work, part: &Part) -> Vec<u32> {
         let blamed = part.blamed.as_ref().map(|(index, _)| *index);
-        self.new_events()
+        let observed = self.observed.iter().flatten().copied();
+        let mut handled: Vec<u32> = self
+            .new_events()
+            .chain(observed)
             .filter(|index| Some(*index) != blamed && !work.condemned.contains_key(index))
-            .collect()
+            .collect();
+        handled.sort_unstable();
+        handled
     }
 
     fn new_events(&self) -> impl Iterator<Item = u32> {

@@ -433,6 +433,7 @@ fn settings() -> Settings {
         },
         max_dead_in_a_row: 1_000,
         detect_conflicts: false,
+        observe: false,
         recent_ids: 40,
         reconnect: backoff(50, 1_000),
         rate: None,

@@ -9,6 +9,8 @@ pub mod error;
 pub mod event;
 pub mod filter;
 pub mod handler;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod identity;
 pub mod ledger;
 #[cfg(feature = "kafka")]
@@ -17,6 +19,7 @@ pub mod outcome;
 pub mod pipeline;
 pub mod place;
 pub mod retry;
+pub mod shutdown;
 pub mod source;
 pub mod span;
 pub mod telemetry;

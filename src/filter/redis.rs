@@ -17,6 +17,7 @@ use super::mark_key::MarkKeys;
 use super::mark_value::judge;
 use super::{Filter, Lookup, Mark, MarkOrder, Place, Probe, Proofs, Receipt};
 use crate::error::Error;
+use crate::telemetry::FilterState;
 
 mod breaker;
 mod circuits;
@@ -78,6 +79,11 @@ impl RedisFilter {
             order: mark,
             token: String::new(),
         })
+    }
+
+    /// How Redis fares, for whoever watches. Costs no I/O.
+    pub fn state(&self) -> FilterState {
+        self.link.circuits().state()
     }
 
     async fn look(&self, lookups: &[Lookup<'_>], proofs: &impl Proofs) -> Vec<Probe> {

@@ -191,6 +191,7 @@ impl KafkaHandle {
                     at: owned.at.clone(),
                     worker: owned.worker,
                     reading: owned.is_reading(),
+                    position,
                     lag: end
                         .zip(position)
                         .map(|(end, position)| (end - position).max(0)),
@@ -240,6 +241,8 @@ pub struct PartitionState {
     pub worker: usize,
     /// Whether it was started and not halted.
     pub reading: bool,
+    /// The offset after what was acknowledged, or where reading began.
+    pub position: Option<i64>,
     /// Records between what was acknowledged, or where reading began, and the end of the log as of
     /// the last few seconds; `None` while either is unknown.
     pub lag: Option<i64>,

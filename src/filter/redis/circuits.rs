@@ -4,13 +4,7 @@ use tokio::time::Instant;
 
 use super::breaker::{Breaker, Change};
 use super::failure::{Failure, Kind};
-
-/// Failures by `kind`, a counter.
-pub(super) const ERRORS_TOTAL: &str = "onceonly_redis_errors_total";
-/// By `breaker`, 1 while it is open: `answers`, `writes`.
-pub(super) const BREAKER_OPEN: &str = "onceonly_redis_breaker_open";
-/// Marks that were not written, a counter.
-pub(super) const MARKS_DROPPED_TOTAL: &str = "onceonly_marks_dropped_total";
+use crate::telemetry::{FilterState, REDIS_ERRORS};
 
 /// What requests are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +91,15 @@ impl Circuits {
         }
     }
 
+    /// How Redis fares.
+    pub(super) fn state(&self) -> FilterState {
+        FilterState {
+            trouble: self.trouble(),
+            answers_open: self.answers.is_open(),
+            writes_open: self.writes.is_open(),
+        }
+    }
+
     /// What is wrong, in a sentence.
     pub(super) fn trouble(&self) -> Option<String> {
         let said = |failure: &Option<Failure>| match failure {
@@ -120,7 +123,7 @@ impl Circuits {
 }
 
 fn count(failure: &Failure) {
-    metrics::counter!(ERRORS_TOTAL, "kind" => failure.kind.label()).increment(1);
+    metrics::counter!(REDIS_ERRORS, "kind" => failure.kind.label()).increment(1);
     tracing::debug!(kind = failure.kind.label(), %failure, "Redis failed");
 }
 
@@ -132,7 +135,6 @@ fn report_answers(change: Option<Change>, failure: Option<&Failure>) {
         (Some(Change::Closed), _) => tracing::info!("Redis answers again"),
         _ => {}
     }
-    gauge("answers", change);
 }
 
 fn report_writes(change: Option<Change>, failure: Option<&Failure>) {
@@ -142,13 +144,5 @@ fn report_writes(change: Option<Change>, failure: Option<&Failure>) {
         }
         (Some(Change::Closed), _) => tracing::info!("Redis takes marks again"),
         _ => {}
-    }
-    gauge("writes", change);
-}
-
-fn gauge(breaker: &'static str, change: Option<Change>) {
-    if let Some(change) = change {
-        let open = if change == Change::Opened { 1.0 } else { 0.0 };
-        metrics::gauge!(BREAKER_OPEN, "breaker" => breaker).set(open);
     }
 }

@@ -84,3 +84,23 @@ impl fmt::Display for Failure {
         f.write_str(&self.message)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::REDIS_ERROR;
+
+    #[test]
+    fn the_label_of_errors_has_every_kind() {
+        let kinds = [
+            Kind::Connect,
+            Kind::Timeout,
+            Kind::Disconnected,
+            Kind::NotReady,
+            Kind::ReadOnly,
+            Kind::Full,
+            Kind::Refused,
+        ];
+        assert_eq!(REDIS_ERROR.values, kinds.map(Kind::label));
+    }
+}

@@ -6,9 +6,10 @@ use std::time::Duration;
 use ::redis::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use super::circuits::{MARKS_DROPPED_TOTAL, Purpose};
+use super::circuits::Purpose;
 use super::link::{Answers, Link};
 use super::request::{IDS_MAX, Request};
+use crate::telemetry::MARKS_DROPPED;
 
 /// Requests that may wait, of up to [`IDS_MAX`] marks each: some 15 MB of commands.
 const REQUESTS_WAITING: usize = 64;
@@ -88,7 +89,7 @@ fn dropped(requests: &[Request], answers: &Answers) -> usize {
 
 pub(super) fn count_dropped(marks: usize) {
     if marks > 0 {
-        metrics::counter!(MARKS_DROPPED_TOTAL).increment(marks as u64);
+        metrics::counter!(MARKS_DROPPED).increment(marks as u64);
     }
 }
 

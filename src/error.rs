@@ -74,7 +74,10 @@ impl Error {
         let mut error = match &source {
             sqlx::Error::Database(answer) => {
                 let code = answer.code().unwrap_or_default().into_owned();
-                let mut error = Self::new(class_of_sqlstate(&code), format!("{doing}: {answer}"));
+                let mut error = Self::new(
+                    class_of_sqlstate(&code),
+                    format!("{doing}: {}", told(answer.as_ref())),
+                );
                 error.suspect = code == "57014" || is_disconnect(&code);
                 error.disconnected = is_disconnect(&code);
                 error.code = Some(code);
@@ -137,6 +140,20 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.source.as_deref().map(|source| source as _)
     }
+}
+
+/// What the server said, with its detail and hint. (The driver's own text adds a line of the
+/// server's source code.)
+fn told(answer: &dyn sqlx::error::DatabaseError) -> String {
+    let mut text = answer.message().to_owned();
+    if let Some(answer) = answer.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() {
+        for (label, more) in [("detail", answer.detail()), ("hint", answer.hint())] {
+            if let Some(more) = more {
+                text.push_str(&format!(" ({label}: {more})"));
+            }
+        }
+    }
+    text
 }
 
 /// What a SQLSTATE asks for (Postgres documentation, appendix A).

@@ -3,6 +3,8 @@
 mod support;
 
 use onceonly::event::TopicPartition;
+use onceonly::ledger::Ledger;
+use onceonly::ledger::memory::{MemoryDatabase, MemoryLedger, NoFaults};
 use onceonly::ledger::postgres::PostgresLedger;
 use onceonly::outcome::{Outcome, Tally};
 use sqlx::Row;
@@ -31,6 +33,30 @@ impl Store for InPostgres {
             rows[0].get::<i64, _>("conflicts") as u64,
         )
     }
+}
+
+struct InMemory(MemoryDatabase);
+
+impl Store for InMemory {
+    type Ledger = MemoryLedger;
+
+    async fn ledger(&self) -> MemoryLedger {
+        let mut ledger = self.0.ledger(NoFaults);
+        ledger.connect().await.expect("a connection");
+        ledger
+    }
+
+    async fn counted(&self, at: &TopicPartition) -> (Tally, u64) {
+        let row = self.0.tables().positions[at].clone();
+        (row.tally, row.conflicts)
+    }
+}
+
+mod in_memory {
+    use super::{InMemory, MemoryDatabase};
+    use crate::ledger_suite;
+
+    ledger_suite!(InMemory(MemoryDatabase::new()));
 }
 
 mod in_postgres {

@@ -1,1 +1,211 @@
-//! To come.
+//! Effects by SQL: statements that run once for each batch, over a relation `batch` of its new events.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use sqlx::postgres::types::Oid;
+use sqlx::{AssertSqlSafe, Either, Executor, PgConnection, Row, SqlSafeStr, Statement};
+
+use super::{Handler, NewEvents};
+use crate::error::{Class, Error};
+use crate::event::Event;
+use crate::ledger::Failure;
+use crate::ledger::postgres::Sql;
+
+mod copy;
+mod screen;
+mod statement;
+
+const VISIBLE_BATCH: &str = include_str!("../../sql/handler/visible_batch.sql");
+const CREATE_BATCH: &str = include_str!("../../sql/handler/create_batch.sql");
+const HEADER_TYPE: &str = include_str!("../../sql/handler/header_type.sql");
+const EVENT_JSON: &str = include_str!("../../sql/handler/event_json.sql");
+const EVENT_TEXT: &str = include_str!("../../sql/handler/event_text.sql");
+const EVENT_BYTES: &str = include_str!("../../sql/handler/event_bytes.sql");
+
+/// What a record's value is, and the type of `batch.payload`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayloadKind {
+    /// JSON, as `jsonb`.
+    Json,
+    /// UTF-8, as `text`.
+    Text,
+    /// Anything, as `bytea`.
+    Bytes,
+}
+
+impl PayloadKind {
+    fn column_type(self) -> &'static str {
+        match self {
+            Self::Json => "jsonb",
+            Self::Text => "text",
+            Self::Bytes => "bytea",
+        }
+    }
+
+    fn default_statement(self) -> &'static str {
+        match self {
+            Self::Json => EVENT_JSON,
+            Self::Text => EVENT_TEXT,
+            Self::Bytes => EVENT_BYTES,
+        }
+    }
+}
+
+/// What a SQL handler does.
+#[derive(Clone, Debug)]
+pub struct SqlSettings {
+    /// Statements, run in this order. None: events land in `onceonly.event`.
+    pub statements: Vec<String>,
+    /// What values are.
+    pub payload: PayloadKind,
+    /// Larger events are dead letters: key, headers and value together.
+    pub max_event_bytes: usize,
+    /// The schema of onceonly's own tables.
+    pub schema: String,
+}
+
+/// Runs statements over the relation `batch`.
+pub struct SqlHandler {
+    statements: Vec<Arc<str>>,
+    create_batch: Arc<str>,
+    header_type_query: Arc<str>,
+    payload: PayloadKind,
+    max_event_bytes: usize,
+    /// The server's number of the type `onceonly.header`.
+    header_type: AtomicU32,
+}
+
+impl SqlHandler {
+    /// Refuses statements that could not run as part of a batch.
+    pub fn new(settings: SqlSettings) -> Result<Self, Error> {
+        let sql = Sql::new(&settings.schema)?;
+        let mut statements = settings.statements;
+        if statements.is_empty() {
+            statements.push(sql.render(settings.payload.default_statement()));
+        }
+        for (number, text) in (1..).zip(&statements) {
+            statement::check(number, text)?;
+        }
+        let create_batch = sql.render(CREATE_BATCH);
+        let payload_column = format!("payload {}", settings.payload.column_type());
+        Ok(Self {
+            statements: statements.into_iter().map(Arc::from).collect(),
+            create_batch: create_batch
+                .replace("payload jsonb", &payload_column)
+                .into(),
+            header_type_query: sql.render(HEADER_TYPE).into(),
+            payload: settings.payload,
+            max_event_bytes: settings.max_event_bytes,
+            header_type: AtomicU32::new(0),
+        })
+    }
+
+    /// A hash of what the handler does, for the pipeline's record: another text, another hash.
+    pub fn text_hash(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(self.payload.column_type().as_bytes());
+        for statement in &self.statements {
+            hasher.update(&(statement.len() as u64).to_le_bytes());
+            hasher.update(statement.as_bytes());
+        }
+        hasher.finalize().to_hex().as_str().to_owned()
+    }
+
+    async fn refuse_visible_batch(&self, connection: &mut PgConnection) -> Result<(), Error> {
+        let found = sqlx::query(VISIBLE_BATCH).fetch_optional(connection).await;
+        let Some(row) =
+            found.map_err(|error| Error::postgres("look for tables named batch", error))?
+        else {
+            return Ok(());
+        };
+        let schema: String = row.try_get("schema").unwrap_or_default();
+        Err(Error::fatal(format!(
+            "there is a table {schema}.batch in the search path, and `batch` is the name under \
+             which a handler's statements read their events: rename the table, or take its schema \
+             out of the search path of this user (alter role … set search_path)"
+        )))
+    }
+
+    async fn learn_header_type(&self, connection: &mut PgConnection) -> Result<(), Error> {
+        let query = sqlx::query(AssertSqlSafe(self.header_type_query.clone()));
+        let found: Option<Oid> = query
+            .fetch_one(connection)
+            .await
+            .and_then(|row| row.try_get("header_type"))
+            .map_err(|error| Error::postgres("look up the type of headers", error))?;
+        let Some(Oid(number)) = found else {
+            return Err(Error::fatal(
+                "the type onceonly.header is missing: run `onceonly migrate`",
+            ));
+        };
+        self.header_type.store(number, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for SqlHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqlHandler")
+            .field("statements", &self.statements)
+            .field("payload", &self.payload)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Handler<PgConnection> for SqlHandler {
+    fn name(&self) -> &str {
+        "sql"
+    }
+
+    fn screen(&self, event: &Event<'_>) -> Option<Failure> {
+        screen::screen(event, self.payload, self.max_event_bytes)
+    }
+
+    async fn prepare(&self, connection: &mut PgConnection) -> Result<(), Error> {
+        self.refuse_visible_batch(connection).await?;
+        self.learn_header_type(connection).await?;
+        sqlx::raw_sql(AssertSqlSafe(self.create_batch.clone()))
+            .execute(&mut *connection)
+            .await
+            .map_err(|error| Error::postgres("create the temporary table batch", error))?;
+        for (number, text) in (1..).zip(&self.statements) {
+            let statement = AssertSqlSafe(text.clone()).into_sql_str();
+            let prepared = connection.prepare(statement).await;
+            let prepared = prepared.map_err(|error| statement::explain(number, text, error))?;
+            let parameters = match prepared.parameters() {
+                Some(Either::Left(types)) => types.len(),
+                Some(Either::Right(count)) => count,
+                None => 0,
+            };
+            if parameters > 0 {
+                return Err(statement::with_parameters(number, text));
+            }
+        }
+        Ok(())
+    }
+
+    async fn handle(
+        &self,
+        transaction: &mut PgConnection,
+        events: &NewEvents<'_>,
+    ) -> Result<(), Error> {
+        let header_type = self.header_type.load(Ordering::Relaxed);
+        copy::fill_batch(transaction, events, self.payload, header_type).await?;
+        for (number, text) in (1..).zip(&self.statements) {
+            // Planned afresh for what the batch holds; the simple protocol takes one round trip.
+            sqlx::raw_sql(AssertSqlSafe(text.clone()))
+                .execute(&mut *transaction)
+                .await
+                .map_err(|error| {
+                    let error = Error::postgres(format!("handler statement {number}"), error);
+                    match error.class() {
+                        Class::Fatal => error.context(statement::shortened(text)),
+                        Class::Transient | Class::Rejected => error,
+                    }
+                })?;
+        }
+        Ok(())
+    }
+}

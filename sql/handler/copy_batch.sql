@@ -1,0 +1,3 @@
+copy pg_temp.batch (
+    event_id, kafka_topic, kafka_partition, kafka_offset, kafka_timestamp, kafka_key, headers, payload
+) from stdin (format binary)

@@ -62,11 +62,14 @@ impl Backoff {
 
     /// The wait without jitter.
     fn exponential(&self, attempt: u32) -> Duration {
-        // A power that does not fit is far beyond any cap.
-        let factor = 2u32
-            .checked_pow(attempt.saturating_sub(1))
-            .unwrap_or(u32::MAX);
-        self.base.saturating_mul(factor).min(self.cap)
+        // Beyond 2^100 any base but zero is beyond any duration.
+        let factor = 1u128 << attempt.saturating_sub(1).min(100);
+        let nanos = self.base.as_nanos().saturating_mul(factor);
+        if nanos >= self.cap.as_nanos() {
+            return self.cap;
+        }
+        let seconds = (nanos / 1_000_000_000) as u64;
+        Duration::new(seconds, (nanos % 1_000_000_000) as u32)
     }
 }
 
@@ -104,6 +107,19 @@ mod tests {
                 .as_millis()
         });
         assert_eq!(waits, [100, 100, 200, 400, 800, 1_000, 1_000, 1_000]);
+    }
+
+    #[test]
+    fn however_small_the_base_the_wait_reaches_the_cap() {
+        let backoff = Backoff {
+            base: Duration::from_nanos(1),
+            cap: Duration::from_hours(1_000),
+            jitter: Jitter::None,
+        };
+        let mut random = StdRng::seed_from_u64(1);
+        let mut wait = |attempt| backoff.wait(attempt, Duration::ZERO, &mut random);
+        assert_eq!(wait(34), Duration::from_nanos(1 << 33));
+        assert_eq!(wait(60), backoff.cap);
     }
 
     #[test]

@@ -316,6 +316,11 @@ fn values_of_another_kind_are_refused_with_what_they_should_be() {
             "`limits.workers` must be a whole number, zero or more, not the text `two`",
         ),
         (
+            "retry.max_attempts",
+            "4294967296",
+            "`retry.max_attempts` must be a whole number from 0 to 4294967295, not the number 4294967296",
+        ),
+        (
             "dedup.retention",
             "7",
             "`dedup.retention`: `7` lacks a unit: write 50ms, 20s, 10m or 7d",
@@ -328,7 +333,7 @@ fn values_of_another_kind_are_refused_with_what_they_should_be() {
         (
             "http.listen",
             "localhost",
-            "`http.listen`: invalid socket address syntax",
+            "`http.listen`: `localhost` is no IP address with a port, such as 127.0.0.1:9464",
         ),
         (
             "identity.from",
@@ -349,12 +354,43 @@ fn values_of_another_kind_are_refused_with_what_they_should_be() {
         message.starts_with("orders.toml: `limits.workers` must be a whole number"),
         "{message}"
     );
+    let message = error(with_toml("[dedup]\nmark = true"));
+    assert_eq!(
+        message,
+        "orders.toml: `dedup.mark` must be a string, not true"
+    );
+    let message = error(with_toml("[kafka.properties]\na = [1]"));
+    assert_eq!(
+        message,
+        "orders.toml: `kafka.properties.a`: a property is a string, a number, true or false"
+    );
     let message = error(with_toml("[dedup]\nretention = 7"));
     assert!(message.contains("lacks a unit"), "{message}");
     let message = error(with_variables(&[("ONCEONLY_KAFKA", "x")]));
     assert_eq!(
         message,
         "ONCEONLY_KAFKA: `kafka` must be a section, not the text `x`"
+    );
+}
+
+#[test]
+fn a_start_can_be_a_number_or_a_time_without_quotes() {
+    let time = "2026-01-31T09:00:00+01:00";
+    for (value, start) in [
+        ("100", LogPlace::Offset(100)),
+        (time, LogPlace::Time(time.parse().unwrap())),
+        ("\"latest\"", LogPlace::Latest),
+    ] {
+        let text = MINIMAL.replace("\"earliest\"", value);
+        assert_eq!(
+            Config::from_toml(&text).unwrap().kafka.start,
+            Start::Place(start)
+        );
+    }
+    let text = MINIMAL.replace("\"earliest\"", "{ at = \"latest\" }");
+    assert_eq!(
+        error(Config::from_toml(&text)),
+        "the text: `kafka.start`: must be a string, not a section"
     );
 }
 

@@ -93,8 +93,10 @@ pub(super) fn explained(
 /// Rust's names of types, for people.
 fn kind(expected: &str) -> &str {
     match expected {
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, zero or more",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u64" | "usize" => "a whole number, zero or more",
         other if other.starts_with("struct ") => "a section",
+        other if other.starts_with("enum") => "a string",
         other => other,
     }
 }

@@ -106,7 +106,10 @@ impl Serialize for Properties {
 
 /// A property's value, or a table: `security.protocol = …` without quotes is one in TOML.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "a property is a string, a number, true or false"
+)]
 enum Node {
     Bool(bool),
     Integer(i64),

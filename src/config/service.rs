@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 use super::secret::Secret;
-use super::values::{names, text};
+use super::values::{address, names};
 
 /// Locks, fences, queues and schedules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct Coordination {
 #[serde(default, deny_unknown_fields)]
 pub struct Http {
     /// Address and port; port 0: a free one.
-    #[serde(with = "text")]
+    #[serde(with = "address")]
     pub listen: SocketAddr,
 }
 
@@ -37,7 +37,7 @@ impl Default for Http {
 #[serde(deny_unknown_fields)]
 pub struct Gateway {
     /// Address and port; port 0: a free one.
-    #[serde(with = "text", default = "gateway_listen")]
+    #[serde(with = "address", default = "gateway_listen")]
     pub listen: SocketAddr,
     /// The topics that clients may send to.
     #[serde(deserialize_with = "names")]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// A span with its unit: `50ms`, `7d`.
 pub(super) mod duration {
@@ -101,7 +101,7 @@ impl<T, F: Fn(&str) -> Result<T, String>> Text<T, F> {
     }
 }
 
-impl<T, F: Fn(&str) -> Result<T, String>> Visitor<'_> for Text<T, F> {
+impl<'de, T, F: Fn(&str) -> Result<T, String>> Visitor<'de> for Text<T, F> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -118,6 +118,37 @@ impl<T, F: Fn(&str) -> Result<T, String>> Visitor<'_> for Text<T, F> {
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
         self.visit_str(&number.to_string())
+    }
+
+    /// TOML has times without quotes, and hands them on as a map of one entry.
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
+        match map.next_entry::<String, String>()? {
+            Some((name, time)) if name == "$__toml_private_datetime" => self.visit_str(&time),
+            _ => Err(A::Error::custom(format!(
+                "must be {}, not a section",
+                self.expected
+            ))),
+        }
+    }
+}
+
+/// An address with a port.
+pub(super) mod address {
+    use std::net::SocketAddr;
+
+    use serde::Deserializer;
+
+    use super::Text;
+    pub(in super::super) use super::text::serialize;
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<SocketAddr, D::Error> {
+        deserializer.deserialize_any(Text::new("an address such as 127.0.0.1:9464", |text| {
+            text.parse().map_err(|_| {
+                format!("`{text}` is no IP address with a port, such as 127.0.0.1:9464")
+            })
+        }))
     }
 }
 

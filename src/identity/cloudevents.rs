@@ -19,8 +19,13 @@ static ID: LazyLock<Pointer> = LazyLock::new(|| Pointer::member("id"));
 /// Appends the id of a CloudEvent.
 pub(super) fn write_id(event: Event<'_>, out: &mut String) -> Result<(), &'static str> {
     let (source, id) = (event.header("ce_source"), event.header("ce_id"));
-    if is_structured(event) || (source.is_none() && id.is_none()) {
+    if is_structured(event) {
         return write_structured(event, out);
+    }
+    if source.is_none() && id.is_none() {
+        return write_structured(event, out).map_err(|_| {
+            "the record is no CloudEvent: no headers ce_source and ce_id, no such members in a payload"
+        });
     }
     let source = text(source.ok_or("the header ce_source is missing or null")?)?;
     let id = text(id.ok_or("the header ce_id is missing or null")?)?;

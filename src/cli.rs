@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use onceonly::config::{Config as Configuration, ConfigError, Layers};
+use onceonly::http::ListenError;
 
 mod config;
 mod logs;
@@ -106,7 +107,7 @@ fn run(global: &Global, command: Command) -> anyhow::Result<ExitCode> {
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {
-    let is_usage = error.is::<ConfigError>() || error.is::<Usage>();
+    let is_usage = error.is::<ConfigError>() || error.is::<ListenError>() || error.is::<Usage>();
     if is_usage { 2 } else { 1 }
 }
 

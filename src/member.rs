@@ -18,6 +18,7 @@ use crate::pipeline::{Health, Retrier, Settings, Worker};
 use crate::source::kafka::{KafkaHandle, KafkaSource, KafkaWorkerSource};
 
 mod assembly;
+mod state;
 
 pub use assembly::{fingerprint, postgres_settings};
 

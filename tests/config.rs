@@ -671,6 +671,12 @@ fn the_guarantee_follows_the_knobs() {
     assert_eq!(before.warnings, Vec::<String>::new());
     let key = of(&[("identity.from", "key")]);
     assert!(key.warnings[0].contains("names an entity"));
+    let observe = of(&[("dedup.mode", "observe")]);
+    assert!(
+        observe
+            .effects_in_postgres
+            .starts_with("once for each record")
+    );
     let position = of(&[("identity.from", "position")]);
     assert!(
         position

@@ -13,7 +13,9 @@ use onceonly::http::ListenError;
 
 mod config;
 mod logs;
+mod migrate;
 mod output;
+mod run;
 
 /// Gives every event of a Kafka topic exactly one effect in Postgres.
 #[derive(Debug, Parser)]
@@ -72,12 +74,16 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(run::Run),
+    Migrate(migrate::Migrate),
     Config(config::Config),
 }
 
 impl Command {
     async fn run(self, global: &Global) -> anyhow::Result<ExitCode> {
         match self {
+            Self::Run(command) => command.run(global).await,
+            Self::Migrate(command) => command.run(global).await,
             Self::Config(command) => command.run(global),
         }
     }

@@ -64,16 +64,6 @@ impl<H: Handler<PgConnection> + 'static> Member<H> {
         Arc::clone(&self.health)
     }
 
-    /// How the Kafka client fares.
-    pub fn kafka(&self) -> KafkaHandle {
-        self.kafka.clone()
-    }
-
-    /// The filter, to ask for its health.
-    pub fn filter(&self) -> Option<RedisFilter> {
-        self.filter.clone()
-    }
-
     /// Works until `end` is cancelled; then drains, commits and leaves the group. An error is one
     /// that only a person can mend; the group is left all the same.
     pub async fn run(mut self, end: CancellationToken) -> Result<(), Error> {
@@ -133,6 +123,7 @@ impl<H: Handler<PgConnection> + 'static> Member<H> {
             ledger(),
             Arc::clone(&self.handler),
             Arc::clone(&self.settings),
+            Arc::clone(&self.health),
         );
         tasks.spawn(retrier.run(end.clone()));
         for source in std::mem::take(&mut self.sources) {

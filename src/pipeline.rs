@@ -33,7 +33,7 @@ mod work;
 mod worker;
 
 pub use assignment::{Decision, decide};
-pub use health::Health;
+pub use health::{Health, PartitionHealth};
 pub use retrier::Retrier;
 pub use worker::Worker;
 

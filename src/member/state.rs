@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::Member;
 use crate::event::TopicPartition;
 use crate::filter::redis::RedisFilter;
+use crate::pipeline::PartitionHealth;
 use crate::source::kafka::KafkaState;
 use crate::telemetry::{PartitionState, ProcessState, SourceState};
 
@@ -27,7 +28,7 @@ impl<H> Member<H> {
                 source: SourceState::from(&state),
                 filter: filter.as_ref().map(RedisFilter::state),
                 partitions: claimed
-                    .map(|(at, stopped)| partition(at, stopped, &state))
+                    .map(|(at, claimed)| partition(at, claimed, &state))
                     .collect(),
                 leaving: end.is_cancelled(),
             }
@@ -36,12 +37,12 @@ impl<H> Member<H> {
 }
 
 /// What the ledger's side knows of a partition with what the log's side does.
-fn partition(at: TopicPartition, stopped: Option<String>, kafka: &KafkaState) -> PartitionState {
+fn partition(at: TopicPartition, claimed: PartitionHealth, kafka: &KafkaState) -> PartitionState {
     let known = kafka.partitions.iter().find(|known| known.at == at);
     PartitionState {
-        position: known.and_then(|known| known.position),
+        position: Some(claimed.position),
         lag: known.and_then(|known| known.lag),
         at,
-        stopped,
+        stopped: claimed.stopped,
     }
 }

@@ -184,7 +184,7 @@ where
         match decision {
             Decision::Continue => {
                 info!(partition = %at, offset = next_offset, "claimed");
-                self.health.reading(at);
+                self.health.reading(at, *next_offset);
                 self.read_from(at, *next_offset);
             }
             Decision::Confirm | Decision::Rewind(_) => {
@@ -193,7 +193,7 @@ where
             }
             Decision::Stop(reason) => {
                 error!(partition = %at, "partition stopped: {reason}");
-                self.health.stopped(at, reason);
+                self.health.stopped(at, *next_offset, reason);
             }
         }
     }

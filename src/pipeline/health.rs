@@ -5,16 +5,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::event::TopicPartition;
-use crate::outcome::{Outcome, Tally};
+use crate::outcome::Tally;
+use crate::telemetry::{Heartbeats, LineMetrics};
 
 /// Shared by the workers of a process; cheap to write once per batch.
 #[derive(Debug, Default)]
 pub struct Health {
+    /// What the workers count.
+    pub metrics: LineMetrics,
+    /// Whether their loops turn.
+    pub heartbeats: Heartbeats,
     postgres_down: AtomicBool,
     connected_once: AtomicBool,
     fenced: AtomicU64,
     tally: Mutex<Tally>,
-    partitions: Mutex<BTreeMap<TopicPartition, Option<String>>>,
+    partitions: Mutex<BTreeMap<TopicPartition, PartitionHealth>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -38,7 +43,7 @@ impl Health {
     /// Counts a partition that another member claimed while this one believed to own it.
     pub fn count_fenced(&self) {
         self.fenced.fetch_add(1, Ordering::Relaxed);
-        metrics::counter!(crate::telemetry::FENCED).increment(1);
+        self.metrics.fenced();
     }
 
     /// How often this process was fenced.
@@ -46,15 +51,10 @@ impl Health {
         self.fenced.load(Ordering::Relaxed)
     }
 
-    /// Adds the outcomes of a committed transaction.
-    pub fn count(&self, tally: &Tally) {
+    /// Adds the outcomes of a committed transaction, and its ids that came with another body.
+    pub fn count(&self, tally: &Tally, conflicts: u64) {
         locked(&self.tally).merge(tally);
-        for (outcome, count) in Outcome::ALL.into_iter().zip(tally.counts()) {
-            if count > 0 {
-                metrics::counter!(crate::telemetry::EVENTS, "outcome" => outcome.name())
-                    .increment(count);
-            }
-        }
+        self.metrics.committed(tally, conflicts);
     }
 
     /// What this process committed since it started.
@@ -62,14 +62,32 @@ impl Health {
         *locked(&self.tally)
     }
 
-    /// Notes that a partition is read.
-    pub fn reading(&self, at: &TopicPartition) {
-        locked(&self.partitions).insert(at.clone(), None);
+    /// Notes the position of a partition that is read.
+    pub fn reading(&self, at: &TopicPartition, position: i64) {
+        let mut partitions = locked(&self.partitions);
+        match partitions.get_mut(at) {
+            Some(partition) => {
+                *partition = PartitionHealth {
+                    position,
+                    stopped: None,
+                }
+            }
+            None => {
+                partitions.insert(
+                    at.clone(),
+                    PartitionHealth {
+                        position,
+                        stopped: None,
+                    },
+                );
+            }
+        }
     }
 
     /// Notes that a partition stands still until a person decides.
-    pub fn stopped(&self, at: &TopicPartition, reason: &str) {
-        locked(&self.partitions).insert(at.clone(), Some(reason.to_owned()));
+    pub fn stopped(&self, at: &TopicPartition, position: i64, reason: &str) {
+        let stopped = Some(reason.to_owned());
+        locked(&self.partitions).insert(at.clone(), PartitionHealth { position, stopped });
     }
 
     /// Forgets a partition that went to another member.
@@ -77,8 +95,17 @@ impl Health {
         locked(&self.partitions).remove(at);
     }
 
-    /// The owned partitions, each with the reason why it stands still, if it does.
-    pub fn partitions(&self) -> BTreeMap<TopicPartition, Option<String>> {
+    /// The partitions that this process claimed.
+    pub fn partitions(&self) -> BTreeMap<TopicPartition, PartitionHealth> {
         locked(&self.partitions).clone()
     }
+}
+
+/// How a claimed partition fares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionHealth {
+    /// The next offset to process.
+    pub position: i64,
+    /// Why it stands still, if a person has to decide.
+    pub stopped: Option<String>,
 }

@@ -1,5 +1,6 @@
 //! The line that every batch takes, and what happens when a step of it fails.
 
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::work::{Part, Plan, Work, halve, places};
@@ -164,6 +165,7 @@ where
         if plan.is_empty() {
             return Ok(());
         }
+        let begun = Instant::now();
         self.ledger.begin().await?;
         let moves = plan.moves(work);
         let fenced = self.ledger.advance(&moves).await?;
@@ -183,8 +185,12 @@ where
         }
         let tallies = plan.close(work);
         self.ledger.count(&tallies).await?;
+        let committing = Instant::now();
         match self.ledger.commit().await {
             Ok(receipt) => {
+                self.health
+                    .metrics
+                    .took(begun.elapsed(), committing.elapsed());
                 self.committed(work, &plan, &receipt).await?;
                 Ok(())
             }
@@ -220,6 +226,7 @@ where
             if let Some(owned) = self.owned.get_mut(m.at) {
                 owned.next_offset = m.to;
                 self.waters.raise(&owned.place, m.to);
+                self.health.reading(m.at, m.to);
             }
             self.source.acknowledge(m.at, m.to);
         }
@@ -236,7 +243,7 @@ where
         self.unclaim_failed(work, plan).await;
         let mut tally = Tally::default();
         plan.outcomes().for_each(|(_, outcome)| tally.add(outcome));
-        self.health.count(&tally);
+        self.health.count(&tally, plan.conflicts());
         self.health.postgres_is(true);
         self.watch_failures(work, plan).await
     }

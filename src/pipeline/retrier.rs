@@ -6,13 +6,17 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{Retries, Settings, failure_of};
+use super::{Health, Retries, Settings, failure_of};
 use crate::error::{Class, Error};
 use crate::handler::{Handler, NewEvents};
 use crate::ledger::{CommitError, Due, Failure, Ledger, Settled, Verdict};
 
 /// How many waiting events are tried in one transaction.
 const LIMIT: usize = 500;
+
+/// An event that is tried alone is blamed after so many suspicions: the number of tries is halved
+/// with each of them, down to one, and a few more are allowed to chance.
+const SUSPICIONS_MAX: u32 = LIMIT.ilog2() + 4;
 
 /// How long to wait when nothing is due.
 const IDLE: Duration = Duration::from_millis(500);
@@ -25,7 +29,10 @@ pub struct Retrier<L, H> {
     ledger: L,
     handler: Arc<H>,
     settings: Arc<Settings>,
+    health: Arc<Health>,
     connected: bool,
+    /// Backends lost, or statements out of time, since an event was last applied.
+    suspicions: u32,
 }
 
 /// How one round ended.
@@ -42,12 +49,14 @@ where
     H: Handler<L::Connection>,
 {
     /// A retrier that has not connected yet.
-    pub fn new(ledger: L, handler: Arc<H>, settings: Arc<Settings>) -> Self {
+    pub fn new(ledger: L, handler: Arc<H>, settings: Arc<Settings>, health: Arc<Health>) -> Self {
         Self {
+            health,
             ledger,
             handler,
             settings,
             connected: false,
+            suspicions: 0,
         }
     }
 
@@ -85,7 +94,7 @@ where
             self.handler.prepare(self.ledger.connection()?).await?;
             self.connected = true;
         }
-        let mut limit = LIMIT;
+        let mut limit = (LIMIT >> self.suspicions.min(LIMIT.ilog2())).max(1);
         loop {
             self.ledger.begin().await?;
             let due = self.ledger.due(limit).await?;
@@ -94,7 +103,11 @@ where
                 return Ok(Round::Idle);
             }
             match self.attempt(&due).await {
-                Ok(()) => return Ok(Round::Settled),
+                Ok(()) => {
+                    self.suspicions = 0;
+                    return Ok(Round::Settled);
+                }
+                Err(error) if error.is_suspect() => return self.suspect(&due, error).await,
                 Err(error) if error.class() != Class::Rejected => return Err(error),
                 Err(error) => {
                     self.ledger.rollback().await?;
@@ -106,6 +119,19 @@ where
                 }
             }
         }
+    }
+
+    /// A backend was lost, or time ran out, while the handler had the connection.
+    async fn suspect(&mut self, due: &Due, error: Error) -> Result<Round, Error> {
+        self.suspicions += 1;
+        if due.batch.len() > 1 || self.suspicions < SUSPICIONS_MAX {
+            return Err(error);
+        }
+        self.suspicions = 0;
+        self.ledger.connect().await?;
+        self.handler.prepare(self.ledger.connection()?).await?;
+        self.give_back(due, &failure_of(&error)).await?;
+        Ok(Round::Settled)
     }
 
     async fn attempt(&mut self, due: &Due) -> Result<(), Error> {
@@ -120,7 +146,9 @@ where
             failed: None,
         };
         let settled: Vec<_> = due.attempts.iter().enumerate().map(applied).collect();
-        self.finish(&settled).await
+        self.finish(&settled).await?;
+        self.health.metrics.retried(settled.len() as u64, 0, 0);
+        Ok(())
     }
 
     /// One event failed by itself: it waits again, or is dead. If somebody else has taken it since,
@@ -142,7 +170,10 @@ where
                 failed,
             }])
             .await?;
-        self.commit().await
+        self.commit().await?;
+        let dead = u64::from(verdict == Verdict::Dead);
+        self.health.metrics.retried(0, 1 - dead, dead);
+        Ok(())
     }
 
     async fn finish(&mut self, settled: &[Settled<'_>]) -> Result<(), Error> {

@@ -370,6 +370,11 @@ impl Plan {
             .collect()
     }
 
+    /// How many ids came with another body than the one first seen.
+    pub fn conflicts(&self) -> u64 {
+        self.conflicts.len() as u64
+    }
+
     /// Every record's outcome after [`Plan::close`], in the order read; stale ones are left out.
     pub fn outcomes(&self) -> impl Iterator<Item = (u32, Outcome)> {
         let first = self.first;

@@ -21,6 +21,10 @@ use crate::source::{Assigned, Next, Source};
 /// How often a worker re-reads everybody's positions: proofs for marks, and word of its own fences.
 const STANDINGS_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long a turn of the loop may take: a batch waits for Postgres for as long as that does not
+/// answer, but each try of it is bounded by the server's timeouts.
+const SILENCE_MAX: Duration = Duration::from_secs(300);
+
 /// How long the end waits for marks that are on their way.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
@@ -83,6 +87,7 @@ where
 
     /// Works until the source is over. An error is one that only a person can mend.
     pub async fn run(mut self) -> Result<(), Error> {
+        let heartbeat = self.health.heartbeats.register("a worker", SILENCE_MAX);
         let mut tick = interval(STANDINGS_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -91,6 +96,7 @@ where
                 _ = tick.tick() => None,
                 next = self.source.next() => Some(next?),
             };
+            heartbeat.beat();
             match next {
                 None => self.refresh().await?,
                 Some(Next::Batch(batch)) => self.process_batch(batch).await?,
@@ -173,6 +179,7 @@ where
     pub(super) fn fenced(&mut self, at: &TopicPartition, next_offset: i64) {
         info!(partition = %at, position = next_offset, "fenced: another claim has this partition");
         self.health.count_fenced();
+        self.health.forget(at);
         self.owned.remove(at);
         self.source.halt(at);
         self.source.reassign(at, next_offset);
@@ -185,9 +192,9 @@ where
             return Ok(());
         };
         owned.stopped = true;
-        let epoch = owned.epoch;
+        let (epoch, position) = (owned.epoch, owned.next_offset);
         self.source.halt(at);
-        self.health.stopped(at, &reason);
+        self.health.stopped(at, position, &reason);
         self.ledger.stop(at, epoch, &reason).await
     }
 

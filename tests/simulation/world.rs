@@ -255,15 +255,16 @@ impl World {
         let source = self.log.join(1 + self.plan.below(8));
         let number = source.member();
         let (handler, settings) = (self.handler.clone(), self.settings.clone());
+        let health = Arc::new(Health::default());
         let worker = Worker::new(
             source,
             self.filter.clone(),
             self.database.ledger(faults.clone()),
             handler.clone(),
             settings.clone(),
-            Arc::new(Health::default()),
+            health.clone(),
         );
-        let retrier = Retrier::new(self.database.ledger(faults), handler, settings);
+        let retrier = Retrier::new(self.database.ledger(faults), handler, settings, health);
         let tasks = vec![
             tokio::spawn(worker.run()),
             tokio::spawn(retrier.run(CancellationToken::new())),

@@ -120,6 +120,26 @@ impl TestProducer {
             .expect("room in the producer's queue");
     }
 
+    /// Sends an event with a small JSON body; its id stands in the header `event-id`.
+    pub fn send_json(&self, topic: &str, partition: i32, id: &str) {
+        let header = Header {
+            key: "event-id",
+            value: Some(id),
+        };
+        let body = format!(
+            r#"{{"id": "{id}", "customer": "c-{}", "amount": "12.50"}}"#,
+            id.len()
+        );
+        let record = BaseRecord::<str, str>::to(topic)
+            .partition(partition)
+            .payload(&body)
+            .headers(OwnedHeaders::new().insert(header));
+        self.0
+            .send(record)
+            .map_err(|(error, _)| error)
+            .expect("room in the producer's queue");
+    }
+
     /// Sends records, each to the partition given, and waits until all are in the log.
     pub fn send_all<'a>(
         &self,

@@ -53,8 +53,20 @@ pub(super) fn kafka_settings(config: &Config, member: &str) -> Result<KafkaSetti
     settings.max_bytes = config.batch.max_bytes;
     settings.max_wait = config.batch.max_wait;
     settings.in_flight_bytes = config.limits.in_flight_bytes;
-    settings.drain_timeout = settings.drain_timeout.min(config.shutdown.timeout / 2);
+    settings.drain_timeout = drain_timeout(config, settings.drain_timeout);
     Ok(settings)
+}
+
+/// Letting go of partitions may take no longer than the group waits for this member, nor than the
+/// process may take to end.
+fn drain_timeout(config: &Config, longest: Duration) -> Duration {
+    let session = config.kafka.properties.get("session.timeout.ms");
+    let session = session
+        .and_then(|text| text.parse().ok())
+        .map(Duration::from_millis);
+    longest
+        .min(config.shutdown.timeout / 2)
+        .min(session.map_or(longest, |session| session / 2))
 }
 
 fn start(config: &Config) -> Result<Start, Error> {

@@ -507,3 +507,442 @@ async fn a_start_that_is_not_there_is_fatal_and_says_what_to_do() {
         close(source, handle).await;
     }
 }
+
+/// A worker that starts what it gets where its group left off, and acknowledges all it reads.
+/// Ends with the source, and returns what it read.
+fn work(mut source: KafkaWorkerSource) -> tokio::task::JoinHandle<Vec<Record>> {
+    tokio::spawn(async move {
+        let mut read = Vec::new();
+        let mut session = 0;
+        loop {
+            match source.next().await.expect("no error") {
+                Next::Assigned(partitions) => {
+                    for partition in partitions {
+                        session += 1;
+                        let offset = partition.committed.map_or(partition.low, |c| c.offset);
+                        source.start(&partition.at, session, offset);
+                    }
+                }
+                Next::Batch(batch) => {
+                    for event in batch.events() {
+                        let session = batch.slices()[event.slot()].session;
+                        let payload = event.payload().expect("a payload").to_vec();
+                        let payload = String::from_utf8(payload).expect("text");
+                        read.push((event.partition(), event.offset(), session, payload));
+                    }
+                    for slice in batch.slices() {
+                        source.acknowledge(&slice.at, slice.next_offset);
+                    }
+                }
+                Next::Revoked(partitions) => source.released(&partitions),
+                Next::Closed => return read,
+            }
+        }
+    })
+}
+
+/// What a group read: every record of every partition, and none twice.
+fn assert_all_once(mut read: Vec<Record>, partitions: i32, count: i64) {
+    read.sort();
+    let read: Vec<_> = read
+        .into_iter()
+        .map(|(p, o, _, payload)| (p, o, payload))
+        .collect();
+    let all: Vec<_> = (0..partitions)
+        .flat_map(|p| (0..count).map(move |n| (p, n, format!("event-{n}"))))
+        .collect();
+    assert_eq!(read, all);
+}
+
+#[tokio::test]
+async fn a_second_member_gets_released_partitions_where_the_first_one_stopped() {
+    for strategy in STRATEGIES {
+        let topic = support::topic("second", 4).await;
+        for partition in 0..4 {
+            produce(&topic, partition, 0..10);
+        }
+        let settings = || {
+            let settings = settings(&topic, &topic);
+            with(settings, "partition.assignment.strategy", strategy)
+        };
+        let (first, first_handle) = open(settings());
+        let first = work(first);
+        eventually("all is read", || {
+            let partitions = first_handle.state().partitions;
+            partitions.len() == 4 && partitions.iter().all(|p| p.lag == Some(0))
+        })
+        .await;
+
+        let (mut second, second_handle) = open(settings());
+        let partitions = assigned(&mut second).await;
+        assert_eq!(partitions.len(), 2, "{strategy}");
+        for partition in &partitions {
+            let ours = Committed {
+                offset: 10,
+                ours: true,
+            };
+            assert_eq!(partition.committed, Some(ours), "{strategy}");
+            start_at_committed(&mut second, partition);
+        }
+        for partition in 0..4 {
+            produce(&topic, partition, 10..20);
+        }
+        let mut read = records(&mut second, 20).await;
+        drop(second);
+        second_handle.close().await;
+        eventually("the first has all again and has read it", || {
+            (0..4).all(|p| committed(&topic, &topic, p).is_some_and(|(o, _)| o == 20))
+        })
+        .await;
+        first_handle.close().await;
+        // The second acknowledged nothing, so that the first may have read its records again.
+        let mine: Vec<i32> = partitions.iter().map(|a| a.at.partition).collect();
+        let first = first.await.expect("a worker");
+        read.extend(
+            first
+                .into_iter()
+                .filter(|(p, o, _, _)| *o < 10 || !mine.contains(p)),
+        );
+        assert_all_once(read, 4, 20);
+    }
+}
+
+fn start_at_committed(source: &mut KafkaWorkerSource, partition: &Assigned) {
+    let offset = partition.committed.map_or(partition.low, |c| c.offset);
+    source.start(&partition.at, 1, offset);
+}
+
+#[tokio::test]
+async fn members_that_come_and_go_lose_and_repeat_nothing() {
+    for strategy in STRATEGIES {
+        let topic = support::topic("come-and-go", 6).await;
+        let settings = || {
+            let settings = settings(&topic, &topic);
+            with(settings, "partition.assignment.strategy", strategy)
+        };
+        let (mut ends, stays) = KafkaSource::open(settings(), 2).expect("a source");
+        let mut workers = vec![work(ends.remove(0)), work(ends.remove(0))];
+        let mut count = 0;
+        for _ in 0..4 {
+            let (end, comes) = open(settings());
+            workers.push(work(end));
+            for partition in 0..6 {
+                produce(&topic, partition, count..count + 50);
+            }
+            count += 50;
+            eventually("both have partitions", || {
+                let parts = [&stays, &comes].map(|h| h.state().partitions.len());
+                parts == [3, 3]
+            })
+            .await;
+            comes.close().await;
+        }
+        eventually("one has all and has read it", || {
+            let partitions = stays.state().partitions;
+            partitions.len() == 6 && partitions.iter().all(|p| p.lag == Some(0) && p.reading)
+        })
+        .await;
+        eventually("all is committed", || {
+            (0..6).all(|p| committed(&topic, &topic, p).is_some_and(|(o, _)| o == count))
+        })
+        .await;
+        stays.close().await;
+        let mut read = Vec::new();
+        for worker in workers {
+            read.extend(worker.await.expect("a worker"));
+        }
+        assert_all_once(read, 6, count);
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_does_not_let_go_holds_a_rebalance_up_only_for_a_while() {
+    let topic = support::topic("stuck", 2).await;
+    produce(&topic, 0, 0..5);
+    let mut first_settings = settings(&topic, &topic);
+    first_settings.drain_timeout = Duration::from_millis(700);
+    let (mut stuck, first_handle) = open(first_settings);
+    let partitions = assigned(&mut stuck).await;
+    for partition in &partitions {
+        stuck.start(&partition.at, 1, 0);
+    }
+    records(&mut stuck, 5).await;
+    for partition in &partitions {
+        stuck.acknowledge(&partition.at, 3);
+    }
+
+    let begun = Instant::now();
+    let (mut second, second_handle) = open(settings(&topic, &topic));
+    let got = assigned(&mut second).await;
+    assert!(
+        begun.elapsed() >= Duration::from_millis(700),
+        "it was waited for"
+    );
+    assert_eq!(got.len(), 1);
+    let ours = Committed {
+        offset: 3,
+        ours: true,
+    };
+    assert_eq!(
+        got[0].committed,
+        Some(ours),
+        "what was acknowledged is committed"
+    );
+    timeout(PATIENCE, stuck.interrupted())
+        .await
+        .expect("word of it");
+    let gone = revoked(&mut stuck).await;
+    assert_eq!(gone, [got[0].at.clone()]);
+    stuck.released(&gone);
+    close(stuck, first_handle).await;
+    close(second, second_handle).await;
+}
+
+#[tokio::test]
+async fn interrupted_returns_only_when_partitions_are_taken_or_the_source_ends() {
+    let topic = support::topic("interrupted", 1).await;
+    produce(&topic, 0, 0..5);
+    let (mut source, handle) = open(settings(&topic, &topic));
+    let partitions = assigned(&mut source).await;
+    source.start(&partitions[0].at, 1, 0);
+    eventually("records wait", || handle.state().in_flight_bytes > 0).await;
+    let quiet = timeout(Duration::from_millis(100), source.interrupted()).await;
+    assert!(quiet.is_err(), "records are no interruption");
+
+    let closing = tokio::spawn(async move { handle.close().await });
+    timeout(PATIENCE, source.interrupted())
+        .await
+        .expect("word of the end");
+    let gone = revoked(&mut source).await;
+    source.released(&gone);
+    closing.await.expect("closed");
+    timeout(PATIENCE, source.interrupted())
+        .await
+        .expect("the end");
+    assert!(matches!(next(&mut source).await, Next::Closed));
+    assert!(matches!(next(&mut source).await, Next::Closed), "for good");
+}
+
+#[tokio::test]
+async fn what_is_in_flight_is_bounded_and_its_member_stays_in_the_group() {
+    const LIMIT: usize = 256 << 10;
+    let topic = support::topic("in-flight", 3).await;
+    let payload = "x".repeat(1_000);
+    for partition in 0..3 {
+        let payloads = std::iter::repeat_n(&*payload, 1_000);
+        support::producer(&support::brokers(), &[]).send_all(&topic, partition, payloads);
+    }
+    let mut settings = settings(&topic, &topic);
+    settings.in_flight_bytes = LIMIT;
+    settings.max_events = 50;
+    settings.drain_timeout = Duration::from_secs(1);
+    for key in ["session.timeout.ms", "max.poll.interval.ms"] {
+        settings.properties.insert(key.into(), "2000".into());
+    }
+    let (mut source, handle) = open(settings);
+    for partition in assigned(&mut source).await {
+        source.start(&partition.at, 1, 0);
+    }
+    eventually("full", || handle.state().in_flight_bytes >= LIMIT).await;
+    // The limit, and the record that met it. Twice the longest that the group waits for a poll.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(4) {
+        let held = handle.state().in_flight_bytes;
+        assert!(held < LIMIT + 4_000, "{held} bytes are in flight");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(handle.state().rebalances, 1, "only the assignment");
+    let mut read = records(&mut source, 3_000).await;
+    read.sort();
+    let offsets: Vec<_> = read.iter().map(|(p, o, _, _)| (*p, *o)).collect();
+    let all: Vec<_> = (0..3)
+        .flat_map(|p| (0..1_000).map(move |o| (p, o)))
+        .collect();
+    assert_eq!(offsets, all, "all of it, in order and once");
+    close(source, handle).await;
+}
+
+#[tokio::test]
+async fn a_record_larger_than_a_batch_comes_alone() {
+    let topic = support::topic("large", 1).await;
+    let large = "x".repeat(5_000);
+    support::producer(&support::brokers(), &[("linger.ms", "100")]).send_all(
+        &topic,
+        0,
+        ["a", "b", &*large, "c"],
+    );
+    let mut settings = settings(&topic, &topic);
+    settings.max_bytes = 2_000;
+    let (mut source, handle) = open(settings);
+    let partitions = assigned(&mut source).await;
+    source.start(&partitions[0].at, 1, 0);
+    let mut sizes = Vec::new();
+    while sizes.iter().sum::<usize>() < 4 {
+        if let Next::Batch(batch) = next(&mut source).await {
+            sizes.push(batch.len());
+            let offsets: Vec<_> = batch.events().map(|event| event.offset()).collect();
+            assert!(batch.len() == 1 || !offsets.contains(&2), "{offsets:?}");
+        }
+    }
+    close(source, handle).await;
+}
+
+#[tokio::test]
+async fn a_topic_made_again_has_another_id() {
+    let topic = support::topic("again", 1).await;
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let (mut source, handle) = open(settings(&topic, &support::unique("again")));
+        ids.push(assigned(&mut source).await[0].topic_id);
+        close(source, handle).await;
+        support::delete_topic(&topic).await;
+        support::create_topic_when_free(&topic, 1).await;
+    }
+    assert!(ids.iter().all(Option::is_some), "{ids:?}");
+    assert_ne!(ids[0], ids[1]);
+}
+
+#[tokio::test]
+async fn a_position_outside_of_the_log_goes_back_to_its_worker() {
+    for strategy in STRATEGIES {
+        let topic = support::topic("outside", 2).await;
+        for partition in [0, 1] {
+            produce(&topic, partition, 0..10);
+        }
+        support::delete_records(&topic, 0, 6).await;
+        let settings = settings(&topic, &topic);
+        let (mut source, handle) = open(with(settings, "partition.assignment.strategy", strategy));
+        let partitions = assigned(&mut source).await;
+        let (zero, one) = (partitions[0].at.clone(), partitions[1].at.clone());
+        source.start(&zero, 1, 2);
+        let fresh = assigned(&mut source).await;
+        assert_eq!(fresh.len(), 1);
+        assert_eq!((&fresh[0].at, fresh[0].low, fresh[0].high), (&zero, 6, 10));
+        assert!(
+            !handle.state().partitions[0].reading,
+            "it stands still until told"
+        );
+
+        source.start(&one, 2, 8);
+        assert_eq!(records(&mut source, 2).await, expected(1, 8..10, 2));
+        source.start(&zero, 3, 6);
+        assert_eq!(
+            records(&mut source, 4).await,
+            expected(0, 6..10, 3),
+            "{strategy}"
+        );
+        produce(&topic, 1, 10..11);
+        assert_eq!(records(&mut source, 1).await, expected(1, 10..11, 2));
+        close(source, handle).await;
+    }
+}
+
+#[tokio::test]
+async fn reassign_commits_exactly_this_offset_and_offers_the_partition_again() {
+    let topic = support::topic("reassign", 2).await;
+    produce(&topic, 0, 0..10);
+    let (mut source, handle) = open(settings(&topic, &topic));
+    let at = assigned(&mut source).await[0].at.clone();
+    source.start(&at, 1, 0);
+    records(&mut source, 10).await;
+    source.acknowledge(&at, 10);
+    eventually("committed", || {
+        committed(&topic, &topic, 0).is_some_and(|(offset, _)| offset == 10)
+    })
+    .await;
+
+    source.reassign(&at, 4);
+    let again = assigned(&mut source).await;
+    assert_eq!(again.len(), 1);
+    let ours = Committed {
+        offset: 4,
+        ours: true,
+    };
+    assert_eq!((&again[0].at, again[0].committed), (&at, Some(ours)));
+    assert!(!handle.state().partitions[0].reading);
+    source.start(&at, 2, 4);
+    assert_eq!(records(&mut source, 6).await, expected(0, 4..10, 2));
+    source.acknowledge(&at, 7);
+    eventually("committed behind the reassignment", || {
+        committed(&topic, &topic, 0).is_some_and(|(offset, _)| offset == 7)
+    })
+    .await;
+    close(source, handle).await;
+}
+
+#[tokio::test]
+async fn partitions_are_spread_over_the_workers() {
+    let topic = support::topic("spread", 5).await;
+    let (mut ends, handle) = KafkaSource::open(settings(&topic, &topic), 2).expect("a source");
+    let mut counts = Vec::new();
+    for end in &mut ends {
+        counts.push(assigned(end).await.len());
+    }
+    assert_eq!(counts, [3, 2]);
+    drop(ends);
+    handle.close().await;
+}
+
+#[tokio::test]
+async fn a_topic_that_does_not_exist_is_waited_for() {
+    let topic = support::unique("later");
+    let (mut source, handle) = open(settings(&topic, &topic));
+    eventually("it says what it waits for", || {
+        handle
+            .state()
+            .waiting
+            .is_some_and(|waiting| waiting.contains(&topic))
+    })
+    .await;
+    let error = source.starts(&topic).await.expect_err("no topic");
+    assert_eq!(error.class(), onceonly::error::Class::Transient);
+    support::create_topic(&topic, 1, &[]).await;
+    assert_eq!(assigned(&mut source).await.len(), 1);
+    assert_eq!(handle.state().waiting, None);
+    close(source, handle).await;
+}
+
+#[tokio::test]
+async fn a_pattern_meets_topics_that_come_later() {
+    let prefix = support::unique("pattern");
+    let first = format!("{prefix}-a");
+    support::create_topic(&first, 1, &[]).await;
+    let (mut source, handle) = open(settings(&format!("^{prefix}-.*"), &prefix));
+    assert_eq!(&*assigned(&mut source).await[0].at.topic, first);
+    let second = format!("{prefix}-b");
+    support::create_topic(&second, 1, &[]).await;
+    assert_eq!(&*assigned(&mut source).await[0].at.topic, second);
+    close(source, handle).await;
+}
+
+#[tokio::test]
+async fn brokers_that_cannot_be_reached_are_shown_and_the_end_is_bounded() {
+    let mut settings = settings("t", "g");
+    settings.brokers = "127.0.0.1:1".into();
+    let (source, handle) = open(settings);
+    eventually("an error is shown", || handle.state().last_error.is_some()).await;
+    assert!(!handle.state().connected);
+    timeout(Duration::from_secs(15), close(source, handle))
+        .await
+        .expect("an end");
+}
+
+#[tokio::test]
+async fn settings_that_the_client_refuses_are_fatal() {
+    let refused = with(settings("t", "g"), "no.such.property", "1");
+    let error = KafkaSource::open(refused, 1).err().expect("refused");
+    assert_eq!(error.class(), onceonly::error::Class::Fatal);
+    assert!(error.to_string().contains("no.such.property"), "{error}");
+}
+
+#[tokio::test]
+async fn a_source_without_workers_leaves_the_group() {
+    let topic = support::topic("dropped", 1).await;
+    let (mut source, handle) = open(settings(&topic, &topic));
+    assigned(&mut source).await;
+    drop(source);
+    eventually("closed", || handle.state().closed).await;
+    let (mut source, handle) = open(settings(&topic, &topic));
+    assert_eq!(assigned(&mut source).await.len(), 1);
+    close(source, handle).await;
+}

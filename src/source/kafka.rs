@@ -28,6 +28,7 @@ mod native;
 mod reader;
 mod settings;
 mod starts;
+mod steering;
 mod worker;
 
 use desk::{Desk, lock};
@@ -114,32 +115,36 @@ fn spawn(
         findings: found,
         start: settings.start,
     };
+    let in_flight_bytes = settings.in_flight_bytes;
+    let reader = Reader::new(consumer, inquiries, findings, in_flight_bytes)
+        .map_err(|error| Error::fatal(format!("the Kafka client has no memory: {error}")))?;
     let asking = thread::Builder::new()
         .name("kafka-inquiry".into())
         .spawn(move || inquirer.run())
         .map_err(failed)?;
-    let in_flight_bytes = settings.in_flight_bytes;
-    let reading = move || {
-        let membership = Arc::clone(consumer.context());
-        let mut reader = Reader::new(consumer, inquiries.clone(), findings, in_flight_bytes);
-        if catch_unwind(AssertUnwindSafe(|| reader.run())).is_err() {
-            membership.health.fail(
-                "the thread that reads Kafka ended by a defect in this program, the log shows it: restart this process",
-            );
-        }
-        // A worker may hold a sender still: the thread is told to stop.
-        let _ = inquiries.ask(Job::Stop);
-        leave(reader, asking);
-        membership.health.close();
-        for mailbox in &membership.mailboxes {
-            mailbox.close();
-        }
-        over.send_replace(true);
-    };
     let reading = thread::Builder::new()
         .name("kafka-reader".into())
-        .spawn(reading);
+        .spawn(move || read(reader, asking, &over));
     reading.map(drop).map_err(failed)
+}
+
+/// The thread that reads, to its end.
+fn read(mut reader: Reader, asking: thread::JoinHandle<()>, over: &watch::Sender<bool>) {
+    let membership = Arc::clone(&reader.membership);
+    if catch_unwind(AssertUnwindSafe(|| reader.run())).is_err() {
+        membership.health.fail(
+            "the thread that reads Kafka ended by a defect in this program, the log shows it: \
+             restart this process",
+        );
+    }
+    // A worker may hold a sender still: the thread is told to stop.
+    let _ = reader.inquiries.ask(Job::Stop);
+    leave(reader, asking);
+    membership.health.close();
+    for mailbox in &membership.mailboxes {
+        mailbox.close();
+    }
+    over.send_replace(true);
 }
 
 /// Leaves the group by dropping the client, on a thread of its own that may hang.
@@ -209,6 +214,7 @@ impl KafkaHandle {
             last_error: known.last_error,
             rebalances: known.rebalances,
             failed_commits: known.failed_commits,
+            in_flight_bytes: self.membership.desk.held(),
         }
     }
 }
@@ -230,6 +236,8 @@ pub struct KafkaState {
     pub rebalances: u64,
     /// Commits that the group did not take; Postgres knows the positions anyway.
     pub failed_commits: u64,
+    /// Bytes of records read and not yet finished.
+    pub in_flight_bytes: usize,
 }
 
 /// How a partition of this member fares.

@@ -8,13 +8,13 @@ pub mod ledger_suite;
 pub mod proxy;
 pub mod redis_server;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use uuid::Uuid;
 
 /// How long a test waits for something that must happen.
@@ -156,5 +156,37 @@ impl TestProducer {
     /// Waits until everything sent is in the log.
     pub fn flush(&self) {
         self.0.flush(PATIENCE).expect("records in the log");
+    }
+}
+
+/// Creates a topic whose name a topic had that is being deleted.
+pub async fn create_topic_when_free(name: &str, partitions: i32) {
+    let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
+    let begun = Instant::now();
+    loop {
+        let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+        let results = admin()
+            .create_topics([&topic], &options)
+            .await
+            .expect("an answer to create_topics");
+        if results.iter().all(Result::is_ok) {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{name}: {results:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Deletes a partition's records before an offset.
+pub async fn delete_records(topic: &str, partition: i32, before: i64) {
+    let mut offsets = TopicPartitionList::new();
+    offsets
+        .add_partition_offset(topic, partition, Offset::Offset(before))
+        .expect("an offset");
+    let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
+    let answer = admin().delete_records(&offsets, &options).await;
+    let answer = answer.expect("an answer to delete_records");
+    for element in answer.elements() {
+        element.error().expect("records deleted");
     }
 }

@@ -130,6 +130,13 @@ impl Assignment {
         self.find(&at.topic, at.partition)
     }
 
+    /// The partition, if its worker was offered it: otherwise the worker speaks of an earlier
+    /// assignment.
+    pub(super) fn offered(&mut self, at: &TopicPartition) -> Option<&mut Owned> {
+        self.get(at)
+            .filter(|owned| !matches!(owned.stage, Stage::New | Stage::Asked))
+    }
+
     /// The partition, if it is still in the assignment that a question was asked for.
     pub(super) fn same(&mut self, at: &TopicPartition, generation: u64) -> Option<&mut Owned> {
         self.get(at).filter(|owned| owned.generation == generation)

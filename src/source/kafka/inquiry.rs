@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender};
 use std::time::{Duration, Instant};
 
 use rdkafka::TopicPartitionList;
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use tokio::sync::oneshot;
 
@@ -181,7 +181,7 @@ impl Inquirer {
         }
         let context = self.consumer.context();
         let offsets = [(ask.at.clone(), offset)];
-        match context.commit(&self.consumer, &offsets, CommitMode::Sync) {
+        match context.commit(&self.consumer, &offsets) {
             Err(error) => {
                 tracing::debug!(partition = %ask.at, offset, "not committed: {error}");
                 Some(Job::Commit { ask, offset })

@@ -8,20 +8,23 @@ use std::time::Duration;
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, RebalanceProtocol};
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
 use rdkafka::error::KafkaError;
-use rdkafka::types::RDKafkaRespErr;
+use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::assignment::{Assignment, list};
 use super::desk::{Desk, lock};
 use super::health::Health;
 use super::mailbox::Mailbox;
-use super::native;
+use super::native::{self, Commits};
 use crate::event::TopicPartition;
 
 /// What the metadata of our commits begins with: how they are told from an operator's.
 const MARKER: &str = "onceonly/";
+
+/// The longest that a commit waits for its answer.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// This member's part in the group. The client's callbacks come here.
 pub(super) struct Membership {
@@ -56,25 +59,36 @@ impl Membership {
         metadata.starts_with(MARKER.as_bytes())
     }
 
-    /// Commits offsets in our name. Without an answer when `mode` is [`CommitMode::Async`].
+    /// Commits offsets in our name and waits for the answer, for at most [`COMMIT_TIMEOUT`].
     pub(super) fn commit(
         &self,
         consumer: &BaseConsumer<Self>,
         offsets: &[(TopicPartition, i64)],
-        mode: CommitMode,
     ) -> Result<(), KafkaError> {
         if offsets.is_empty() {
             return Ok(());
         }
-        let mut commit = TopicPartitionList::new();
+        let commit = || {
+            let commits = Commits::new(consumer.client())?;
+            commits.send(consumer.client(), &self.in_our_name(offsets)?)?;
+            let unanswered = KafkaError::ConsumerCommit(RDKafkaErrorCode::OperationTimedOut);
+            commits.answer(COMMIT_TIMEOUT).ok_or(unanswered)?.result
+        };
+        commit().inspect_err(|error| self.health.commit_failed(error))
+    }
+
+    /// The client's form of offsets to commit, with metadata that names us.
+    pub(super) fn in_our_name(
+        &self,
+        offsets: &[(TopicPartition, i64)],
+    ) -> Result<TopicPartitionList, KafkaError> {
+        let mut list = TopicPartitionList::new();
         for (at, offset) in offsets {
-            let mut element = commit.add_partition(&at.topic, at.partition);
+            let mut element = list.add_partition(&at.topic, at.partition);
             element.set_offset(Offset::Offset(*offset))?;
             element.set_metadata(&self.metadata);
         }
-        consumer
-            .commit(&commit, mode)
-            .inspect_err(|error| self.health.commit_failed(error))
+        Ok(list)
     }
 
     /// Each partition is assigned at an absolute offset and paused: no committed offset is asked
@@ -154,7 +168,7 @@ impl Membership {
             .filter(|(at, _)| owned(at))
             .collect();
         // What fails here was counted, and Postgres knows it anyway.
-        let _ = self.commit(consumer, &offsets, CommitMode::Sync);
+        let _ = self.commit(consumer, &offsets);
     }
 
     /// Makes the client fetch a partition anew that it gave up on: takes it out of the client's

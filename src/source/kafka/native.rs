@@ -13,8 +13,9 @@ use std::time::Duration;
 use rdkafka::TopicPartitionList;
 use rdkafka::bindings as sys;
 use rdkafka::client::{Client, ClientContext};
+use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::message::BorrowedMessage;
-use rdkafka::types::RDKafkaRespErr;
+use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 use uuid::Uuid;
 
 /// An entry of a list of partitions, with its metadata as bytes: another tool's may be anything.
@@ -30,11 +31,18 @@ pub(super) struct Entry {
 
 /// Reads a list of partitions.
 pub(super) fn entries(list: &TopicPartitionList) -> Vec<Entry> {
-    // SAFETY: the list owns `cnt` elements behind `elems` (null when there are none) and lives
-    // throughout; a topic is a C string; metadata is null or `metadata_size` bytes.
+    // SAFETY: the list is live and owned by the wrapper.
+    unsafe { raw_entries(list.ptr()) }
+}
+
+/// # Safety
+///
+/// `list` is null or live.
+unsafe fn raw_entries(list: *const sys::rd_kafka_topic_partition_list_t) -> Vec<Entry> {
+    // SAFETY: the list owns `cnt` elements behind `elems` (null when there are none); a topic is a
+    // C string; metadata is null or `metadata_size` bytes.
     unsafe {
-        let list = &*list.ptr();
-        if list.elems.is_null() || list.cnt <= 0 {
+        if list.is_null() || (*list).elems.is_null() || (*list).cnt <= 0 {
             return Vec::new();
         }
         let entry = |element: &sys::rd_kafka_topic_partition_t| Entry {
@@ -48,11 +56,88 @@ pub(super) fn entries(list: &TopicPartitionList) -> Vec<Entry> {
             },
             valid: element.err == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR,
         };
-        slice::from_raw_parts(list.elems, list.cnt as usize)
+        slice::from_raw_parts((*list).elems, (*list).cnt as usize)
             .iter()
             .map(entry)
             .collect()
     }
+}
+
+/// Where the answers to commits come back. The client's own ways either tell nothing of an answer,
+/// or wait for it as long as a session lasts when no coordinator can be reached.
+pub(super) struct Commits {
+    answers: Owned<sys::rd_kafka_queue_t>,
+}
+
+// SAFETY: the client's queues may be used from any thread.
+unsafe impl Send for Commits {}
+
+/// What became of a commit.
+pub(super) struct Answer {
+    pub(super) result: KafkaResult<()>,
+    pub(super) offsets: Vec<Entry>,
+}
+
+impl Commits {
+    /// Must be dropped before the client.
+    pub(super) fn new<C: ClientContext>(client: &Client<C>) -> KafkaResult<Self> {
+        // SAFETY: the client is live; the queue is freed once, by `Owned`.
+        let queue = unsafe { sys::rd_kafka_queue_new(client.native_ptr()) };
+        Owned::new(queue, sys::rd_kafka_queue_destroy)
+            .map(|answers| Self { answers })
+            .ok_or(KafkaError::ConsumerCommit(
+                RDKafkaErrorCode::CriticalSystemResource,
+            ))
+    }
+
+    /// Sends a commit on its way. Commits arrive in the order sent.
+    pub(super) fn send<C: ClientContext>(
+        &self,
+        client: &Client<C>,
+        offsets: &TopicPartitionList,
+    ) -> KafkaResult<()> {
+        // SAFETY: client, list and queue are live; the call copies the list and counts the queue.
+        let sent = unsafe {
+            sys::rd_kafka_commit_queue(
+                client.native_ptr(),
+                offsets.ptr(),
+                self.answers.ptr,
+                None,
+                ptr::null_mut(),
+            )
+        };
+        if sent == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
+            Ok(())
+        } else {
+            Err(KafkaError::ConsumerCommit(sent.into()))
+        }
+    }
+
+    /// The answer to the earliest commit that has none yet, waiting a while for it.
+    pub(super) fn answer(&self, timeout: Duration) -> Option<Answer> {
+        // SAFETY: the queue is live; the event is freed once, by `Owned`, after the list that it
+        // owns was read.
+        unsafe {
+            let event = Owned::new(
+                sys::rd_kafka_queue_poll(self.answers.ptr, millis(timeout)),
+                sys::rd_kafka_event_destroy,
+            )?;
+            let error = sys::rd_kafka_event_error(event.ptr);
+            let offsets = raw_entries(sys::rd_kafka_event_topic_partition_list(event.ptr));
+            let result = if error != RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
+                Err(KafkaError::ConsumerCommit(error.into()))
+            } else if offsets.iter().any(|entry| !entry.valid) {
+                Err(KafkaError::ConsumerCommit(RDKafkaErrorCode::Fail))
+            } else {
+                Ok(())
+            };
+            Some(Answer { result, offsets })
+        }
+    }
+}
+
+fn millis(timeout: Duration) -> i32 {
+    i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX)
 }
 
 /// Fills in how far each partition of the list was read, past what there is nothing to deliver of.
@@ -120,9 +205,7 @@ pub(super) fn topic_ids<C: ClientContext>(
         .filter_map(|topic| CString::new(*topic).ok())
         .collect();
     let mut pointers: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
-    let timeout_ms = i32::try_from(timeout.as_millis())
-        .unwrap_or(i32::MAX)
-        .max(1);
+    let timeout_ms = millis(timeout);
     let rk = client.native_ptr();
     // SAFETY: the client outlives every object made here; each is freed once by `Owned`, the event
     // before its queue. The call copies names and options; what the event points to is read before

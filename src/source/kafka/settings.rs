@@ -120,8 +120,9 @@ impl KafkaSettings {
     }
 
     fn set_defaults(&self, config: &mut ClientConfig) {
-        let queued_kbytes = (self.in_flight_bytes / 1024).clamp(1024, 1 << 20);
-        let fetch_bytes = (self.in_flight_bytes / 2).clamp(2 << 20, 50 << 20);
+        // What the client has fetched lies beside what is in flight.
+        let queued_kbytes = (self.in_flight_bytes / 2048).clamp(1024, 1 << 20);
+        let fetch_bytes = (self.in_flight_bytes / 4).clamp(2 << 20, 50 << 20);
         config
             .set("client.id", &self.client_id)
             .set("isolation.level", "read_committed")
@@ -209,7 +210,7 @@ mod tests {
             ("auto.offset.reset", "error"),
             ("enable.partition.eof", "true"),
             ("partition.assignment.strategy", "cooperative-sticky"),
-            ("queued.max.messages.kbytes", "65536"),
+            ("queued.max.messages.kbytes", "32768"),
             ("isolation.level", "read_uncommitted"),
         ];
         for (key, value) in pairs {

@@ -11,7 +11,9 @@ use onceonly::source::kafka::{KafkaHandle, KafkaSettings, KafkaSource, KafkaWork
 use onceonly::source::{Assigned, Committed, Next, Source};
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::message::{Headers, Message};
+use rdkafka::mocking::MockCluster;
 use rdkafka::producer::Producer;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use rdkafka::{Offset, TopicPartitionList};
 use tokio::time::timeout;
 
@@ -945,4 +947,101 @@ async fn a_source_without_workers_leaves_the_group() {
     let (mut source, handle) = open(settings(&topic, &topic));
     assert_eq!(assigned(&mut source).await.len(), 1);
     close(source, handle).await;
+}
+
+/// Settings for a cluster that the client simulates, whose topics exist already.
+fn mocked(brokers: String, topic: &str) -> KafkaSettings {
+    let mut settings = settings(topic, topic);
+    settings.brokers = brokers;
+    with(settings, "fetch.wait.max.ms", "10")
+}
+
+#[tokio::test]
+async fn another_tools_metadata_may_be_anything() {
+    let cluster = MockCluster::new(1).expect("a cluster");
+    cluster.create_topic("t", 1, 1).expect("a topic");
+    let brokers = cluster.bootstrap_servers();
+    support::commit_bytes(&brokers, "t", "t", 0, 0, b"\xff\xfe onceonly/1 \xff");
+    let (mut source, handle) = open(mocked(brokers, "t"));
+    let partitions = assigned(&mut source).await;
+    let foreign = Committed {
+        offset: 0,
+        ours: false,
+    };
+    assert_eq!(partitions[0].committed, Some(foreign));
+    close(source, handle).await;
+}
+
+#[tokio::test]
+async fn lost_partitions_are_neither_waited_for_nor_committed() {
+    let cluster = MockCluster::new(1).expect("a cluster");
+    cluster.create_topic("t", 1, 1).expect("a topic");
+    let brokers = cluster.bootstrap_servers();
+    support::producer(&brokers, &[]).send_all("t", 0, ["event-0", "event-1"]);
+    let mut settings = mocked(brokers, "t");
+    settings.drain_timeout = Duration::from_millis(2_900);
+    let (mut source, handle) = open(with(settings, "session.timeout.ms", "3000"));
+    let at = assigned(&mut source).await[0].at.clone();
+    source.start(&at, 1, 0);
+    assert_eq!(records(&mut source, 2).await, expected(0, 0..2, 1));
+
+    let unknown = RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID;
+    cluster.request_errors(RDKafkaApiKey::Heartbeat, &[unknown]);
+    let gone = revoked(&mut source).await;
+    let begun = Instant::now();
+    assert_eq!(gone, std::slice::from_ref(&at));
+    eventually("given back", || handle.state().rebalances == 2).await;
+    assert!(
+        begun.elapsed() < Duration::from_secs(5),
+        "nobody was waited for"
+    );
+    // Not released; and what is acknowledged now is another owner's to commit.
+    source.acknowledge(&at, 2);
+    let again = assigned(&mut source).await;
+    assert_eq!((&again[0].at, again[0].committed), (&at, None));
+    source.start(&at, 2, 0);
+    assert_eq!(records(&mut source, 2).await, expected(0, 0..2, 2));
+    close(source, handle).await;
+}
+
+#[tokio::test]
+async fn a_broker_that_goes_and_comes_back_is_shown_and_read_on() {
+    let cluster = MockCluster::new(1).expect("a cluster");
+    cluster.create_topic("t", 1, 1).expect("a topic");
+    let brokers = cluster.bootstrap_servers();
+    let producer = support::producer(&brokers, &[]);
+    let (mut source, handle) = open(mocked(brokers, "t"));
+    let at = assigned(&mut source).await[0].at.clone();
+    source.start(&at, 1, 0);
+    eventually("connected", || handle.state().connected).await;
+    cluster.broker_down(1).expect("down");
+    eventually("not connected", || !handle.state().connected).await;
+    cluster.broker_up(1).expect("up");
+    producer.send_all("t", 0, ["event-0"]);
+    assert_eq!(records(&mut source, 1).await, expected(0, 0..1, 1));
+    eventually("connected again", || handle.state().connected).await;
+    close(source, handle).await;
+}
+
+#[tokio::test]
+async fn what_only_a_person_can_mend_is_fatal_for_every_worker() {
+    let cluster = MockCluster::new(1).expect("a cluster");
+    cluster.create_topic("t", 1, 1).expect("a topic");
+    let denied = RDKafkaRespErr::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED;
+    cluster.request_errors(RDKafkaApiKey::JoinGroup, &[denied; 10]);
+    let settings = mocked(cluster.bootstrap_servers(), "t");
+    let (mut ends, handle) = KafkaSource::open(settings, 2).expect("a source");
+    for end in &mut ends {
+        let error = timeout(PATIENCE, end.next())
+            .await
+            .expect("an error in time");
+        let error = error.expect_err("an error");
+        assert_eq!(error.class(), onceonly::error::Class::Fatal);
+        assert!(error.to_string().contains("grant READ"), "{error}");
+        timeout(PATIENCE, end.interrupted())
+            .await
+            .expect("word of it");
+    }
+    drop(ends);
+    handle.close().await;
 }

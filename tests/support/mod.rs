@@ -8,6 +8,8 @@ pub mod ledger_suite;
 pub mod proxy;
 pub mod redis_server;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
@@ -189,4 +191,50 @@ pub async fn delete_records(topic: &str, partition: i32, before: i64) {
     for element in answer.elements() {
         element.error().expect("records deleted");
     }
+}
+
+/// Commits an offset with metadata of any bytes, which no client library writes: one request of
+/// Kafka's protocol (OffsetCommit, version 2), to a cluster of one broker.
+pub fn commit_bytes(
+    brokers: &str,
+    group: &str,
+    topic: &str,
+    partition: i32,
+    offset: i64,
+    metadata: &[u8],
+) {
+    fn string(into: &mut Vec<u8>, bytes: &[u8]) {
+        into.extend_from_slice(&(bytes.len() as i16).to_be_bytes());
+        into.extend_from_slice(bytes);
+    }
+    let mut request = Vec::new();
+    // The API's key and version, the request's number, the client's name.
+    request.extend_from_slice(&[0, 8, 0, 2, 0, 0, 0, 1]);
+    string(&mut request, b"test");
+    string(&mut request, group.as_bytes());
+    request.extend_from_slice(&(-1_i32).to_be_bytes()); // no generation
+    string(&mut request, b""); // no member
+    request.extend_from_slice(&(-1_i64).to_be_bytes()); // kept as long as others
+    request.extend_from_slice(&1_i32.to_be_bytes());
+    string(&mut request, topic.as_bytes());
+    request.extend_from_slice(&1_i32.to_be_bytes());
+    request.extend_from_slice(&partition.to_be_bytes());
+    request.extend_from_slice(&offset.to_be_bytes());
+    string(&mut request, metadata);
+
+    let mut connection = TcpStream::connect(brokers).expect("a connection");
+    let size = (request.len() as i32).to_be_bytes();
+    connection
+        .write_all(&[&size[..], &request].concat())
+        .expect("a request sent");
+    let mut size = [0; 4];
+    connection.read_exact(&mut size).expect("an answer");
+    let mut answer = vec![0; i32::from_be_bytes(size) as usize];
+    connection
+        .read_exact(&mut answer)
+        .expect("the whole answer");
+    let code = answer
+        .last_chunk::<2>()
+        .map(|code| i16::from_be_bytes(*code));
+    assert_eq!(code, Some(0), "the commit was taken");
 }

@@ -147,21 +147,33 @@ pub(super) fn positions<C: ClientContext>(client: &Client<C>, list: &TopicPartit
     unsafe { sys::rd_kafka_position(client.native_ptr(), list.ptr()) };
 }
 
+/// A header: its name, which a producer need not write in UTF-8, and its value.
+pub(super) type Header<'a> = (Cow<'a, str>, Option<&'a [u8]>);
+
 /// The headers of a record in their order. A name that is no UTF-8 is read with replacement
 /// characters.
-pub(super) fn headers<'a>(
-    message: &'a BorrowedMessage<'_>,
-) -> Vec<(Cow<'a, str>, Option<&'a [u8]>)> {
-    let mut headers = Vec::new();
+pub(super) fn headers<'a>(message: &'a BorrowedMessage<'_>) -> Vec<Header<'a>> {
     let mut list = ptr::null_mut();
     // SAFETY: the message is live; the list and what it points to belong to the message, whose
     // borrow bounds the result.
     unsafe {
         let found = sys::rd_kafka_message_headers(message.ptr(), &mut list);
         if found != RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR || list.is_null() {
-            return headers;
+            return Vec::new();
         }
-        let (mut name, mut value, mut size) = (ptr::null(), ptr::null(), 0);
+        raw_headers(list)
+    }
+}
+
+/// # Safety
+///
+/// `list` is live for `'a`.
+unsafe fn raw_headers<'a>(list: *const sys::rd_kafka_headers_t) -> Vec<Header<'a>> {
+    let mut headers = Vec::new();
+    let (mut name, mut value, mut size) = (ptr::null(), ptr::null(), 0);
+    // SAFETY: an index without a header is an error, not undefined; the name found is a C string,
+    // the value null or `size` bytes, both owned by the list.
+    unsafe {
         for index in 0..sys::rd_kafka_header_cnt(list) {
             let found = sys::rd_kafka_header_get_all(list, index, &mut name, &mut value, &mut size);
             if found != RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
@@ -279,5 +291,41 @@ unsafe fn described_id(
         let id = Uuid::from_u64_pair(high, low);
         // All zero: an older broker, or a topic that it could not describe.
         (!id.is_nil()).then(|| (CStr::from_ptr(name).to_string_lossy().into_owned(), id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_is_read_as_bytes_whatever_it_is() {
+        let mut list = TopicPartitionList::new();
+        list.add_partition("t", 3).set_metadata("onceonly/1 a");
+        list.add_partition("t", 4).set_metadata("xy");
+        list.add_partition("t", 5);
+        // SAFETY: the list is live and its second element's metadata has two bytes.
+        unsafe {
+            let element = (*list.ptr()).elems.add(1);
+            (*element).metadata.cast::<u8>().write(0xff);
+        }
+        let metadata: Vec<_> = entries(&list).into_iter().map(|e| e.metadata).collect();
+        assert_eq!(metadata, [&b"onceonly/1 a"[..], b"\xffy", b""]);
+    }
+
+    #[test]
+    fn a_header_whose_name_is_no_text_is_read_all_the_same() {
+        // SAFETY: the list is made, filled and freed here; names and values are copied.
+        unsafe {
+            let list = Owned::new(sys::rd_kafka_headers_new(2), sys::rd_kafka_headers_destroy);
+            let list = list.expect("a list");
+            for name in [&b"a\xff"[..], b"b"] {
+                let (name, size) = (name.as_ptr().cast(), name.len() as isize);
+                sys::rd_kafka_header_add(list.ptr, name, size, c"1".as_ptr().cast(), 1);
+            }
+            let read = raw_headers(list.ptr);
+            let one = Some(&b"1"[..]);
+            assert_eq!(read, [("a\u{fffd}".into(), one), ("b".into(), one)]);
+        }
     }
 }

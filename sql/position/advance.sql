@@ -17,7 +17,8 @@ update onceonly.position p
 set next_offset = l.to_offset,
     high_water = greatest(p.high_water, l.to_offset),
     event_time = coalesce(
-        timestamptz 'epoch' + l.event_time_ms * interval '1 millisecond',
+        timestamptz '2000-01-01 00:00:00+00'
+            + (l.event_time_ms - 946684800000) * interval '1 millisecond',
         p.event_time
     ),
     updated_at = now()

@@ -2,6 +2,6 @@
 -- which works through any proxy.
 select
     pg_backend_pid()::text as backend_pid,
-    pg_is_in_recovery()::text as standby,
+    case when pg_is_in_recovery() then 'standby' else 'primary' end as role,
     current_setting('server_version_num') as server_version,
     current_setting('server_encoding') as server_encoding

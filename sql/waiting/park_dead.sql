@@ -11,7 +11,9 @@ insert into onceonly.dead_letter (
 )
 select
     $1, e.event_key, 1, e.event_id, e.topic, e.partition, e.kafka_offset,
-    timestamptz 'epoch' + e.timestamp_ms * interval '1 millisecond', e.kafka_key,
+    timestamptz '2000-01-01 00:00:00+00'
+        + (e.timestamp_ms - 946684800000) * interval '1 millisecond',
+    e.kafka_key,
     coalesce(h.headers, '{}'), e.payload,
     jsonb_build_array(jsonb_build_object(
         'attempt', 1, 'code', e.code, 'message', e.message, 'at', clock_timestamp()

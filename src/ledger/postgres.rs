@@ -19,6 +19,8 @@ mod claim;
 mod migrate;
 mod pipeline;
 mod position;
+mod position_set;
+pub mod report;
 mod session;
 mod settings;
 mod statement;
@@ -27,6 +29,7 @@ mod waiting;
 
 pub use migrate::{SCHEMA_VERSION_KNOWN, migrate};
 pub use pipeline::{Difference, Fingerprint, Registered, adopt, register};
+pub use position_set::{PositionSet, position_set};
 pub use settings::PostgresSettings;
 pub use statement::Sql;
 

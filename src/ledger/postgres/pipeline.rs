@@ -205,7 +205,7 @@ async fn set(
 ) -> Result<i32, Error> {
     let ids_changed = differences
         .iter()
-        .any(|d| matches!(d.field, "cluster" | "identity" | "scope"));
+        .any(|d| matches!(d.field, "cluster" | "identity.from" | "identity.scope"));
     let row = sql
         .query(SET_FINGERPRINT)
         .bind(pipeline_id)

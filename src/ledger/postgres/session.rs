@@ -164,7 +164,7 @@ async fn simple_row(
 
 async fn refuse_unfit(connection: &mut PgConnection, trusted: bool) -> Result<(), Error> {
     let row = simple_row(connection, FACTS).await?;
-    if get::<String>(&row, "standby")? == "true" {
+    if get::<String>(&row, "role")? == "standby" {
         let text = "this server is a standby, which takes no writes: postgres.url must name the \
                     primary";
         return Err(match trusted {

@@ -28,6 +28,8 @@ mod claiming;
 mod health;
 mod line;
 mod ownership;
+mod plan;
+mod recovery;
 mod retrier;
 mod work;
 mod worker;
@@ -104,12 +106,6 @@ impl Settings {
                 "tombstone",
                 "the value is null or empty (handler.on_tombstone)".to_owned(),
             ),
-        }
-    }
-
-    async fn throttle(&self, events: usize) {
-        if let Some(rate) = &self.rate {
-            rate.charge(events).await;
         }
     }
 }

@@ -5,218 +5,28 @@
 //! achieves by letting a second transaction wait. One that is idle for too long loses its place, as
 //! `idle_in_transaction_session_timeout` has it.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{
-    Claim, CommitError, Due, Entry, Failure, Fate, Ledger, Move, Parked, Position, Settled,
-    Standing, Take, Verdict,
+    Claim, CommitError, Due, Entry, Fate, Ledger, Move, Parked, Position, Settled, Standing, Take,
+    Verdict,
 };
 use crate::error::Error;
-use crate::event::{Batch, Event, Incoming, TopicPartition};
+use crate::event::TopicPartition;
 use crate::filter::Receipt;
-use crate::identity::{EventKey, Found};
+use crate::identity::Found;
 use crate::outcome::Tally;
 
-/// How long a transaction may stand in another's way.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+mod database;
+mod faults;
+mod tables;
 
-/// A record as it is kept for another attempt.
-#[derive(Clone, Debug)]
-pub struct Kept {
-    /// The id as text.
-    pub id: String,
-    /// Where it was read.
-    pub at: TopicPartition,
-    /// Its offset there.
-    pub offset: i64,
-    /// Its timestamp.
-    pub timestamp_ms: Option<i64>,
-    /// The Kafka key.
-    pub key: Option<Vec<u8>>,
-    /// The headers.
-    pub headers: Vec<(String, Option<Vec<u8>>)>,
-    /// The value.
-    pub payload: Option<Vec<u8>>,
-    /// Attempts that failed, with their reasons.
-    pub failures: Vec<Failure>,
-    /// Attempts made.
-    pub attempts: u32,
-    /// When it may be tried again; only for waiting ones.
-    pub due_at: Instant,
-}
+pub use database::MemoryDatabase;
+pub use faults::{Fault, Faults, NoFaults, Step};
+pub use tables::{Kept, Row, Tables};
 
-/// Everything that is committed.
-#[derive(Clone, Debug, Default)]
-pub struct Tables {
-    /// The rows of `position`.
-    pub positions: BTreeMap<TopicPartition, Row>,
-    /// The ledger: every known id with its body hash.
-    pub ledger: BTreeMap<EventKey, Option<i64>>,
-    /// Ids that wait for another attempt.
-    pub waiting: BTreeMap<EventKey, Kept>,
-    /// Dead letters.
-    pub dead: BTreeMap<EventKey, Kept>,
-    /// What handlers wrote: how often each id had an effect.
-    pub effects: BTreeMap<String, u32>,
-    /// The namespace of marks.
-    pub mark_namespace: i32,
-}
-
-/// A row of `position`.
-#[derive(Clone, Debug)]
-pub struct Row {
-    /// The position.
-    pub position: Position,
-    /// Who owns it.
-    pub owner: Option<Uuid>,
-    /// Outcomes of the records that were consumed.
-    pub tally: Tally,
-    /// Ids that came with another body.
-    pub conflicts: u64,
-}
-
-/// A step of a ledger at which a fault may strike, before it does anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Step {
-    /// [`Ledger::connect`].
-    Connect,
-    /// [`Ledger::begin`].
-    Begin,
-    /// [`Ledger::advance`].
-    Advance,
-    /// [`Ledger::claim`].
-    Claim,
-    /// [`Ledger::park`].
-    Park,
-    /// [`Ledger::count`].
-    Count,
-    /// [`Ledger::commit`].
-    Commit,
-    /// After the commit, before its answer.
-    Answer,
-    /// [`Ledger::settle`].
-    Settle,
-    /// A statement outside the line.
-    Read,
-}
-
-/// What strikes at a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Nothing.
-    None,
-    /// The server answers with a transient error.
-    Transient,
-    /// The connection breaks.
-    Disconnect,
-}
-
-/// Decides what strikes. It may also wait: a worker that is stopped for a while, or for ever.
-pub trait Faults: Send + Sync {
-    /// Called before each step.
-    fn strike(&self, step: Step) -> impl Future<Output = Fault> + Send;
-}
-
-/// Nothing ever strikes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoFaults;
-
-impl Faults for NoFaults {
-    async fn strike(&self, _: Step) -> Fault {
-        Fault::None
-    }
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    tables: Tables,
-    holder: Option<u64>,
-    transactions: u64,
-    /// Counts the failovers: connections of an earlier one are broken.
-    incarnation: u64,
-}
-
-/// A database that any number of [`MemoryLedger`]s share.
-#[derive(Clone, Debug, Default)]
-pub struct MemoryDatabase {
-    shared: Arc<Mutex<Shared>>,
-    released: Arc<Notify>,
-}
-
-impl MemoryDatabase {
-    /// An empty one.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A copy of what is committed.
-    pub fn tables(&self) -> Tables {
-        self.lock().tables.clone()
-    }
-
-    /// Puts an older history in place, as a failover to a lagging replica does. All connections
-    /// break.
-    pub fn restore(&self, tables: Tables) {
-        let mut shared = self.lock();
-        shared.tables = tables;
-        shared.holder = None;
-        shared.incarnation += 1;
-        self.released.notify_waiters();
-    }
-
-    /// Changes what is committed, as an operator's statement does.
-    pub fn alter(&self, change: impl FnOnce(&mut Tables)) {
-        change(&mut self.lock().tables);
-    }
-
-    /// A connection, not yet made.
-    pub fn ledger<X: Faults>(&self, faults: X) -> MemoryLedger<X> {
-        let (database, scratch) = (self.clone(), Tables::default());
-        MemoryLedger {
-            database,
-            faults,
-            transaction: None,
-            scratch,
-            connected: None,
-        }
-    }
-
-    async fn acquire(&self) -> (u64, Tables) {
-        loop {
-            let released = self.released.notified();
-            let holder = {
-                let mut shared = self.lock();
-                if shared.holder.is_none() {
-                    shared.transactions += 1;
-                    shared.holder = Some(shared.transactions);
-                    return (shared.transactions, shared.tables.clone());
-                }
-                shared.holder
-            };
-            if timeout(IDLE_TIMEOUT, released).await.is_err() {
-                self.release(holder);
-            }
-        }
-    }
-
-    fn release(&self, holder: Option<u64>) {
-        let mut shared = self.lock();
-        if holder.is_some() && shared.holder == holder {
-            shared.holder = None;
-            self.released.notify_waiters();
-        }
-    }
-}
+use tables::{keep, replay};
 
 #[derive(Debug)]
 struct Transaction {
@@ -556,42 +366,4 @@ impl<X: Faults> Ledger for MemoryLedger<X> {
         }
         Ok(changed)
     }
-}
-
-fn keep(parked: &Parked<'_>) -> Kept {
-    let event: &Event<'_> = &parked.event;
-    let delay = match parked.verdict {
-        Verdict::RetryAfter(delay) => delay,
-        Verdict::Dead => Duration::ZERO,
-    };
-    Kept {
-        id: parked.id.to_owned(),
-        at: event.at().clone(),
-        offset: event.offset(),
-        timestamp_ms: event.timestamp_ms(),
-        key: event.key().map(<[u8]>::to_vec),
-        headers: event
-            .headers()
-            .map(|(n, v)| (n.to_owned(), v.map(<[u8]>::to_vec)))
-            .collect(),
-        payload: event.payload().map(<[u8]>::to_vec),
-        failures: vec![parked.failure.clone()],
-        attempts: 1,
-        due_at: Instant::now() + delay,
-    }
-}
-
-fn replay(batch: &mut Batch, kept: &Kept) {
-    let slot = batch.slice(&kept.at, 0);
-    let record = Incoming {
-        offset: kept.offset,
-        timestamp_ms: kept.timestamp_ms,
-        key: kept.key.as_deref(),
-        payload: kept.payload.as_deref(),
-    };
-    batch.push(
-        slot,
-        record,
-        kept.headers.iter().map(|(n, v)| (n.as_str(), v.as_deref())),
-    );
 }

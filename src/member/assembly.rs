@@ -49,7 +49,12 @@ pub(super) fn kafka_settings(config: &Config, member: &str) -> Result<KafkaSetti
     for (key, value) in config.kafka.properties.iter() {
         settings.properties.insert(key.to_owned(), value.to_owned());
     }
-    settings.max_events = config.batch.max_events;
+    // A batch is charged whole: one of many seconds' worth would come in a burst after a long wait.
+    let per_second = match config.limits.events_per_second {
+        0 => usize::MAX,
+        limit => limit as usize,
+    };
+    settings.max_events = config.batch.max_events.min(per_second);
     settings.max_bytes = config.batch.max_bytes;
     settings.max_wait = config.batch.max_wait;
     settings.in_flight_bytes = config.limits.in_flight_bytes;

@@ -1,0 +1,338 @@
+//! What one transaction is about to do with a part of a batch.
+
+use hashbrown::HashSet;
+
+use super::ownership::Ownership;
+use super::work::{Part, Work};
+use crate::event::TopicPartition;
+use crate::filter::recent::RecentSet;
+use crate::filter::{Mark, Probe};
+use crate::identity::{self, EventKey};
+use crate::ledger::{Claim, Entry, Fate, Move, Parked, Verdict};
+use crate::outcome::{Layer, Outcome, Tally};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Of a partition, or a session of it, that is no longer this worker's: not consumed.
+    Stale,
+    /// Nobody has recognised it.
+    Open,
+    Ended(Outcome),
+}
+
+/// A slice's move, with the index of the slice.
+#[derive(Clone, Copy, Debug)]
+struct SlotMove {
+    slot: usize,
+    epoch: i64,
+    from: i64,
+    to: i64,
+    event_time_ms: Option<i64>,
+}
+
+/// What one transaction is about to do with a part.
+#[derive(Debug)]
+pub(super) struct Plan {
+    first: usize,
+    states: Vec<State>,
+    moves: Vec<SlotMove>,
+    /// Where each slice's position stands, if the transaction moves it.
+    froms: Vec<Option<i64>>,
+    /// Open records sorted by key: the order in which every worker claims.
+    claims: Vec<u32>,
+    conflicts: Vec<u32>,
+    /// Repeats that the handler gets all the same; `None` where duplicates are dropped.
+    observed: Option<Vec<u32>>,
+}
+
+impl Plan {
+    /// Sorts out what needs no Postgres: stale records, those below the position, skipped ones,
+    /// and repeats known to this process or proven by the filter.
+    ///
+    /// With `observe` repeats are counted, and handled all the same.
+    pub fn new(
+        work: &Work,
+        part: &Part,
+        owned: &Ownership,
+        recent: &RecentSet,
+        observe: bool,
+    ) -> Self {
+        let mut plan = Self {
+            first: part.range.start,
+            states: Vec::with_capacity(part.range.len()),
+            moves: Vec::new(),
+            froms: vec![None; work.batch.slices().len()],
+            claims: Vec::new(),
+            conflicts: Vec::new(),
+            observed: observe.then(Vec::new),
+        };
+        plan.plan_moves(work, part, owned);
+        let mut seen = HashSet::with_capacity(part.range.len());
+        for index in part.range.clone() {
+            let state = plan.look(work, index, recent, &mut seen);
+            plan.states.push(state);
+            match state {
+                State::Open => plan.claims.push(index as u32),
+                State::Ended(Outcome::Duplicate(layer)) => plan.observe(index as u32, layer),
+                State::Ended(_) | State::Stale => {}
+            }
+        }
+        plan.claims.sort_unstable_by_key(|&index| work.key(index));
+        plan
+    }
+
+    /// A redelivery is dropped even then, and so is an event that waits or is dead.
+    fn observe(&mut self, index: u32, layer: Layer) {
+        if let Some(observed) = &mut self.observed
+            && matches!(
+                layer,
+                Layer::Batch | Layer::Recent | Layer::Redis | Layer::Ledger
+            )
+        {
+            observed.push(index);
+        }
+    }
+
+    fn plan_moves(&mut self, work: &Work, part: &Part, owned: &Ownership) {
+        let slices = work.batch.slices();
+        let at_the_end = part.range.end == work.batch.len();
+        let mut read_to: Vec<Option<(i64, Option<i64>)>> = vec![None; slices.len()];
+        for index in part.range.clone() {
+            let event = work.batch.event(index);
+            read_to[event.slot()] = Some((event.offset() + 1, event.timestamp_ms()));
+        }
+        for (slot, slice) in slices.iter().enumerate() {
+            let Some(owner) = owned.reading(&slice.at, slice.session) else {
+                continue;
+            };
+            let (mut to, event_time_ms) = read_to[slot].unwrap_or((i64::MIN, None));
+            if at_the_end {
+                to = to.max(slice.next_offset);
+            }
+            let (from, epoch) = (owner.next_offset, owner.epoch);
+            if to > from {
+                self.froms[slot] = Some(from);
+                self.moves.push(SlotMove {
+                    slot,
+                    epoch,
+                    from,
+                    to,
+                    event_time_ms,
+                });
+            }
+        }
+        self.moves
+            .sort_by(|a, b| slices[a.slot].at.cmp(&slices[b.slot].at));
+    }
+
+    fn look(
+        &self,
+        work: &Work,
+        index: usize,
+        recent: &RecentSet,
+        seen: &mut HashSet<EventKey>,
+    ) -> State {
+        let event = work.batch.event(index);
+        let Some(from) = self.froms[event.slot()] else {
+            return State::Stale;
+        };
+        if event.offset() < from {
+            return State::Ended(Outcome::Duplicate(Layer::Position));
+        }
+        if work.skipped[index] {
+            return State::Ended(Outcome::Skipped);
+        }
+        let key = work.ids.key(index);
+        if recent.contains(key) {
+            return State::Ended(Outcome::Duplicate(Layer::Recent));
+        }
+        if !seen.insert(key) {
+            return State::Ended(Outcome::Duplicate(Layer::Batch));
+        }
+        if work.probes.get(index) == Some(&Probe::Proven) {
+            return State::Ended(Outcome::Duplicate(Layer::Redis));
+        }
+        State::Open
+    }
+
+    /// Whether there is nothing to commit.
+    pub fn is_empty(&self) -> bool {
+        self.moves.is_empty()
+    }
+
+    /// Records that nobody has recognised, sorted by key.
+    pub fn open(&self) -> &[u32] {
+        &self.claims
+    }
+
+    /// The moves, sorted by partition.
+    pub fn moves<'a>(&self, work: &'a Work) -> Vec<Move<'a>> {
+        let slices = work.batch.slices();
+        let to_move = |m: &SlotMove| Move {
+            at: &slices[m.slot].at,
+            epoch: m.epoch,
+            from: m.from,
+            to: m.to,
+            event_time_ms: m.event_time_ms,
+        };
+        self.moves.iter().map(to_move).collect()
+    }
+
+    /// The ids to claim, sorted by key, none twice.
+    pub fn entries<'a>(&self, work: &'a Work, detect_conflicts: bool) -> Vec<Entry<'a>> {
+        let entry = |&index: &u32| {
+            let event = work.event(index);
+            let body_hash = detect_conflicts.then(|| identity::body_hash(event));
+            Entry {
+                key: work.key(index),
+                event,
+                body_hash,
+            }
+        };
+        self.claims.iter().map(entry).collect()
+    }
+
+    /// Takes the ledger's answers: what is not new is a duplicate.
+    pub fn meet(&mut self, answers: &[Claim]) {
+        let claims = std::mem::take(&mut self.claims);
+        for (&index, claim) in claims.iter().zip(answers) {
+            if claim.conflict {
+                self.conflicts.push(index);
+            }
+            let layer = match claim.fate {
+                Fate::New => continue,
+                Fate::Applied => Layer::Ledger,
+                Fate::Waiting => Layer::Waiting,
+                Fate::Dead => Layer::Dead,
+            };
+            self.states[index as usize - self.first] = State::Ended(Outcome::Duplicate(layer));
+            self.observe(index, layer);
+        }
+        self.claims = claims;
+    }
+
+    /// New events for the handler, in the order read.
+    pub fn to_handle(&self, work: &Work, part: &Part) -> Vec<u32> {
+        let blamed = part.blamed.as_ref().map(|(index, _)| *index);
+        let observed = self.observed.iter().flatten().copied();
+        let mut handled: Vec<u32> = self
+            .new_events()
+            .chain(observed)
+            .filter(|index| Some(*index) != blamed && !work.condemned.contains_key(index))
+            .collect();
+        handled.sort_unstable();
+        handled
+    }
+
+    fn new_events(&self) -> impl Iterator<Item = u32> {
+        let first = self.first;
+        let open = move |(at, state): (usize, &State)| {
+            (*state == State::Open).then_some((first + at) as u32)
+        };
+        self.states.iter().enumerate().filter_map(open)
+    }
+
+    /// New events that failed, with what `judge` makes of a blamed one; what can never be handled
+    /// is dead at once.
+    pub fn parked<'a>(
+        &mut self,
+        work: &'a Work,
+        part: &'a Part,
+        mut judge: impl FnMut() -> Verdict,
+    ) -> Vec<Parked<'a>> {
+        let mut parked = Vec::new();
+        for index in self.new_events().collect::<Vec<_>>() {
+            let (failure, verdict) = match (&part.blamed, work.condemned.get(&index)) {
+                (_, Some(failure)) => (failure, Verdict::Dead),
+                (Some((blamed, failure)), None) if *blamed == index => (failure, judge()),
+                _ => continue,
+            };
+            let outcome = match verdict {
+                Verdict::Dead => Outcome::Dead,
+                Verdict::RetryAfter(_) => Outcome::Retrying,
+            };
+            self.states[index as usize - self.first] = State::Ended(outcome);
+            let (id, key) = (work.ids.text(index as usize), work.key(index));
+            parked.push(Parked {
+                event: work.event(index),
+                id,
+                key,
+                failure,
+                verdict,
+            });
+        }
+        parked
+    }
+
+    /// Declares what is still open applied, and counts every partition's outcomes and conflicts.
+    pub fn close<'a>(&mut self, work: &'a Work) -> Vec<(&'a TopicPartition, Tally, u64)> {
+        let mut tallies = vec![Tally::default(); work.batch.slices().len()];
+        for (at, state) in self.states.iter_mut().enumerate() {
+            let slot = work.batch.event(self.first + at).slot();
+            match *state {
+                State::Stale => {}
+                State::Open => {
+                    *state = State::Ended(Outcome::Applied);
+                    tallies[slot].add(Outcome::Applied);
+                }
+                State::Ended(outcome) => tallies[slot].add(outcome),
+            }
+        }
+        let conflicts = |slot: usize| {
+            self.conflicts
+                .iter()
+                .filter(|index| work.event(**index).slot() == slot)
+                .count() as u64
+        };
+        let slices = work.batch.slices();
+        self.moves
+            .iter()
+            .map(|m| (&slices[m.slot].at, tallies[m.slot], conflicts(m.slot)))
+            .collect()
+    }
+
+    /// How many ids came with another body than the one first seen.
+    pub fn conflicts(&self) -> u64 {
+        self.conflicts.len() as u64
+    }
+
+    /// Every record's outcome after [`Plan::close`], in the order read; stale ones are left out.
+    pub fn outcomes(&self) -> impl Iterator<Item = (u32, Outcome)> {
+        let first = self.first;
+        self.states
+            .iter()
+            .enumerate()
+            .filter_map(move |(at, state)| match state {
+                State::Ended(outcome) => Some(((first + at) as u32, *outcome)),
+                State::Stale | State::Open => None,
+            })
+    }
+
+    /// What to mark after the commit: applied events, and duplicates that only the ledger knew.
+    pub fn marks<'a>(&self, work: &'a Work) -> Vec<Mark<'a>> {
+        let mark = |(index, outcome)| {
+            let known = matches!(
+                outcome,
+                Outcome::Applied | Outcome::Duplicate(Layer::Ledger)
+            );
+            let overwrite = work.probes.get(index as usize) != Some(&Probe::Unknown);
+            known.then(|| Mark {
+                scope: work.scope(work.event(index)),
+                id: work.ids.text(index as usize),
+                key: work.key(index),
+                place: work.event(index).slot() as u32,
+                overwrite,
+            })
+        };
+        self.outcomes().filter_map(mark).collect()
+    }
+
+    /// The position that each slice's mark cites.
+    pub fn committed(&self, work: &Work) -> Vec<i64> {
+        let mut committed: Vec<i64> = work.batch.slices().iter().map(|s| s.next_offset).collect();
+        for m in &self.moves {
+            committed[m.slot] = m.to;
+        }
+        committed
+    }
+}

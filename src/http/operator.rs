@@ -12,6 +12,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde::Serialize;
 use tokio::time::{MissedTickBehavior, interval};
+use tracing::info;
 
 use super::{ListenError, Server};
 use crate::telemetry::{Exporter, Heartbeats, ProcessState, Sampler};
@@ -52,7 +53,9 @@ impl Operator {
             .route("/ready", get(ready))
             .route("/metrics", get(metrics))
             .with_state(self);
-        Server::start("http.listen", listen, router, beside)
+        let server = Server::start("http.listen", listen, router, beside)?;
+        info!(address = %server.address(), "serving /live, /ready and /metrics");
+        Ok(server)
     }
 }
 

@@ -17,12 +17,13 @@ use crate::filter::recent::RecentSet;
 use crate::handler::Handler;
 use crate::ledger::Ledger;
 use crate::source::{Assigned, Next, Source};
+use crate::telemetry::Heartbeat;
 
 /// How often a worker re-reads everybody's positions: proofs for marks, and word of its own fences.
 const STANDINGS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a turn of the loop may take: a batch waits for Postgres for as long as that does not
-/// answer, but each try of it is bounded by the server's timeouts.
+/// How long a turn of the loop, or one try of it while Postgres does not answer, may take: each is
+/// bounded by the server's timeouts.
 const SILENCE_MAX: Duration = Duration::from_secs(300);
 
 /// How long the end waits for marks that are on their way.
@@ -43,6 +44,8 @@ pub struct Worker<S, F, L, H> {
     pub(super) connected: bool,
     /// Assigned, but not claimed yet: something that could not wait came between.
     pub(super) unclaimed: Vec<Assigned>,
+    /// Says that the loop turns, also while it waits for what is not there.
+    heartbeat: Heartbeat,
 }
 
 /// Whether a step was carried through.
@@ -69,6 +72,7 @@ where
         settings: Arc<Settings>,
         health: Arc<Health>,
     ) -> Self {
+        let heartbeat = health.heartbeats.register("a worker", SILENCE_MAX);
         Self {
             source,
             filter,
@@ -82,12 +86,12 @@ where
             waters: HighWaters::default(),
             connected: false,
             unclaimed: Vec::new(),
+            heartbeat,
         }
     }
 
     /// Works until the source is over. An error is one that only a person can mend.
     pub async fn run(mut self) -> Result<(), Error> {
-        let heartbeat = self.health.heartbeats.register("a worker", SILENCE_MAX);
         let mut tick = interval(STANDINGS_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -96,7 +100,7 @@ where
                 _ = tick.tick() => None,
                 next = self.source.next() => Some(next?),
             };
-            heartbeat.beat();
+            self.heartbeat.beat();
             match next {
                 None => self.refresh().await?,
                 Some(Next::Batch(batch)) => self.process_batch(batch).await?,
@@ -242,6 +246,7 @@ where
 
     /// Waits before another try, unless the source has something that cannot wait.
     pub(super) async fn pause(&mut self, retries: &mut Retries) -> Pace {
+        self.heartbeat.beat();
         let delay = retries.next_delay(&self.settings.reconnect);
         tokio::select! {
             () = tokio::time::sleep(delay) => Pace::Done,

@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use sqlx::postgres::types::Oid;
 use sqlx::{AssertSqlSafe, Either, Executor, PgConnection, Row, SqlSafeStr, Statement};
+
+use tokio::time::timeout;
 
 use super::{Handler, NewEvents};
 use crate::error::{Class, Error};
@@ -19,10 +22,13 @@ mod statement;
 
 const VISIBLE_BATCH: &str = include_str!("../../sql/handler/visible_batch.sql");
 const CREATE_BATCH: &str = include_str!("../../sql/handler/create_batch.sql");
-const HEADER_TYPE: &str = include_str!("../../sql/handler/header_type.sql");
+const SESSION: &str = include_str!("../../sql/handler/session.sql");
 const EVENT_JSON: &str = include_str!("../../sql/handler/event_json.sql");
 const EVENT_TEXT: &str = include_str!("../../sql/handler/event_text.sql");
 const EVENT_BYTES: &str = include_str!("../../sql/handler/event_bytes.sql");
+
+/// How much longer than its own limit a server may be silent.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// What a record's value is, and the type of `batch.payload`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,11 +76,13 @@ pub struct SqlSettings {
 pub struct SqlHandler {
     statements: Vec<Arc<str>>,
     create_batch: Arc<str>,
-    header_type_query: Arc<str>,
+    session_query: Arc<str>,
     payload: PayloadKind,
     max_event_bytes: usize,
     /// The server's number of the type `onceonly.header`.
     header_type: AtomicU32,
+    /// How long the server lets a statement run; 0 is for ever.
+    statement_timeout_ms: AtomicU64,
 }
 
 impl SqlHandler {
@@ -95,10 +103,11 @@ impl SqlHandler {
             create_batch: create_batch
                 .replace("payload jsonb", &payload_column)
                 .into(),
-            header_type_query: sql.render(HEADER_TYPE).into(),
+            session_query: sql.render(SESSION).into(),
             payload: settings.payload,
             max_event_bytes: settings.max_event_bytes,
             header_type: AtomicU32::new(0),
+            statement_timeout_ms: AtomicU64::new(0),
         })
     }
 
@@ -111,6 +120,14 @@ impl SqlHandler {
             hasher.update(statement.as_bytes());
         }
         hasher.finalize().to_hex().as_str().to_owned()
+    }
+
+    /// A little longer than the server lets a statement run.
+    fn answer_timeout(&self) -> Option<Duration> {
+        match self.statement_timeout_ms.load(Ordering::Relaxed) {
+            0 => None,
+            limit_ms => Some(Duration::from_millis(limit_ms) + GRACE),
+        }
     }
 
     async fn refuse_visible_batch(&self, connection: &mut PgConnection) -> Result<(), Error> {
@@ -128,13 +145,14 @@ impl SqlHandler {
         )))
     }
 
-    async fn learn_header_type(&self, connection: &mut PgConnection) -> Result<(), Error> {
-        let query = sqlx::query(AssertSqlSafe(self.header_type_query.clone()));
-        let found: Option<Oid> = query
-            .fetch_one(connection)
-            .await
-            .and_then(|row| row.try_get("header_type"))
-            .map_err(|error| Error::postgres("look up the type of headers", error))?;
+    async fn learn_session(&self, connection: &mut PgConnection) -> Result<(), Error> {
+        let lost = |error| Error::postgres("look up the type of headers", error);
+        let query = sqlx::query(AssertSqlSafe(self.session_query.clone()));
+        let row = query.fetch_one(connection).await.map_err(lost)?;
+        let timeout_ms: i64 = row.try_get("statement_timeout_ms").map_err(lost)?;
+        self.statement_timeout_ms
+            .store(timeout_ms.unsigned_abs(), Ordering::Relaxed);
+        let found: Option<Oid> = row.try_get("header_type").map_err(lost)?;
         let Some(Oid(number)) = found else {
             return Err(Error::fatal(
                 "the type onceonly.header is missing: run `onceonly migrate`",
@@ -165,7 +183,7 @@ impl Handler<PgConnection> for SqlHandler {
 
     async fn prepare(&self, connection: &mut PgConnection) -> Result<(), Error> {
         self.refuse_visible_batch(connection).await?;
-        self.learn_header_type(connection).await?;
+        self.learn_session(connection).await?;
         sqlx::raw_sql(AssertSqlSafe(self.create_batch.clone()))
             .execute(&mut *connection)
             .await
@@ -191,21 +209,46 @@ impl Handler<PgConnection> for SqlHandler {
         transaction: &mut PgConnection,
         events: &NewEvents<'_>,
     ) -> Result<(), Error> {
+        let limit = self.answer_timeout();
         let header_type = self.header_type.load(Ordering::Relaxed);
-        copy::fill_batch(transaction, events, self.payload, header_type).await?;
+        let filled = copy::fill_batch(transaction, events, self.payload, header_type);
+        within(limit, filled).await?;
         for (number, text) in (1..).zip(&self.statements) {
-            // Planned afresh for what the batch holds; the simple protocol takes one round trip.
-            sqlx::raw_sql(AssertSqlSafe(text.clone()))
-                .execute(&mut *transaction)
-                .await
-                .map_err(|error| {
-                    let error = Error::postgres(format!("handler statement {number}"), error);
-                    match error.class() {
-                        Class::Fatal => error.context(statement::shortened(text)),
-                        Class::Transient | Class::Rejected => error,
-                    }
-                })?;
+            within(limit, execute(transaction, number, text)).await?;
         }
         Ok(())
     }
+}
+
+async fn execute(
+    transaction: &mut PgConnection,
+    number: usize,
+    text: &Arc<str>,
+) -> Result<(), Error> {
+    // Planned afresh for what the batch holds; the simple protocol takes one round trip.
+    let executed = sqlx::raw_sql(AssertSqlSafe(text.clone())).execute(transaction);
+    let result = executed.await.map_err(|error| {
+        let error = Error::postgres(format!("handler statement {number}"), error);
+        match error.class() {
+            Class::Fatal => error.context(statement::shortened(text)),
+            Class::Transient | Class::Rejected => error,
+        }
+    });
+    result.map(drop)
+}
+
+/// Gives a silent server up. The transaction cannot go on after that: its rollback finds the
+/// connection lost, or ends what was cut off.
+async fn within<T>(
+    limit: Option<Duration>,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let Some(limit) = limit else {
+        return answer.await;
+    };
+    timeout(limit, answer).await.unwrap_or_else(|_| {
+        let silence = format!("no answer within {} s", limit.as_secs());
+        let error = std::io::Error::new(std::io::ErrorKind::TimedOut, silence);
+        Err(Error::postgres("run the handler", sqlx::Error::Io(error)))
+    })
 }

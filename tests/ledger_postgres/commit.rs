@@ -235,3 +235,25 @@ async fn an_owner_that_stands_still_in_its_transaction_is_ended_by_the_server() 
     assert_eq!(error.class(), Class::Transient);
     assert!(error.is_disconnect(), "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_vanished_in_a_statement_holds_nothing_up() {
+    let database = Database::with_pipeline("orders").await;
+    let mut owner = database.ledger("orders").await;
+    open(&mut owner).await;
+    let vanishing = tokio::spawn(async move {
+        owner.begin().await.unwrap();
+        assert!(advance(&mut owner, 0, 1, 10, 20).await);
+        let connection = owner.connection().unwrap();
+        sqlx::raw_sql("select pg_sleep(600)")
+            .execute(connection)
+            .await
+    });
+    crate::locks::someone_holds(&database, "position").await;
+    vanishing.abort();
+    let mut successor = database.ledger("orders").await;
+    successor.begin().await.unwrap();
+    let rows = successor.lock_positions(&[at(0)]).await.unwrap();
+    assert_eq!(rows[0].next_offset, 10);
+    successor.rollback().await.unwrap();
+}

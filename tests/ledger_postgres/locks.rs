@@ -29,6 +29,22 @@ async fn someone_waits(database: &Database) {
         .expect("a session that waits");
 }
 
+/// Waits until an open transaction sleeps with a table in hand.
+pub async fn someone_holds(database: &Database, table: &str) {
+    let holds = async {
+        let query = format!(
+            "select count(*) from pg_locks l join pg_stat_activity a on a.pid = l.pid \
+             where l.relation = 'onceonly.{table}'::regclass and a.wait_event = 'PgSleep'"
+        );
+        while database.value::<i64>(&query).await == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, holds)
+        .await
+        .expect("a session that holds the table");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_successor_waits_for_the_owners_batch_and_then_fences_it() {
     let database = Database::with_pipeline("orders").await;

@@ -5,8 +5,7 @@ use std::time::Duration;
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection};
 
-use super::migrate::check_version;
-use super::session::{connect, get};
+use super::session::{connect_fit, get};
 use super::settings::PostgresSettings;
 use super::statement::Sql;
 use crate::error::Error;
@@ -100,8 +99,7 @@ async fn change(
     change: Change,
 ) -> Result<Recorded, Error> {
     let sql = settings.sql()?;
-    let mut connection = connect(settings).await?;
-    check_version(&mut connection, &sql, &settings.schema).await?;
+    let mut connection = connect_fit(settings, &sql, false).await?;
     // Dropped without a commit, the connection takes the transaction with it.
     let mut transaction = connection
         .begin()

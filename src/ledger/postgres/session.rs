@@ -38,13 +38,8 @@ impl Session {
         pipeline: &str,
         trusted: bool,
     ) -> Result<Self, Error> {
-        let mut connection = connect(settings).await?;
         let sql = settings.sql()?;
-        check_version(&mut connection, &sql, &settings.schema).await?;
-        if !trusted {
-            refuse_transaction_pooling(settings, &mut connection).await?;
-        }
-        refuse_unfit(&mut connection, trusted).await?;
+        let mut connection = connect_fit(settings, &sql, trusted).await?;
         configure(&mut connection, settings).await?;
         let (id, generation) = find_pipeline(&mut connection, &sql, pipeline).await?;
         Ok(Self {
@@ -123,7 +118,7 @@ async fn within<T>(
     answer.map_err(|error| Error::postgres(doing, error))
 }
 
-pub(super) async fn connect(settings: &PostgresSettings) -> Result<PgConnection, Error> {
+async fn connect(settings: &PostgresSettings) -> Result<PgConnection, Error> {
     let options = settings.connect_options()?;
     let connected = timeout(settings.connect_timeout, options.connect()).await;
     match connected {
@@ -134,6 +129,22 @@ pub(super) async fn connect(settings: &PostgresSettings) -> Result<PgConnection,
             settings.connect_timeout.as_secs()
         ))),
     }
+}
+
+/// Connects to a server that is fit for a pipeline, with a schema of this program's version.
+pub(super) async fn connect_fit(
+    settings: &PostgresSettings,
+    sql: &Sql,
+    trusted: bool,
+) -> Result<PgConnection, Error> {
+    let mut connection = connect(settings).await?;
+    // Before any prepared statement: through such a proxy it would meet another session's.
+    if !trusted {
+        refuse_transaction_pooling(settings, &mut connection).await?;
+    }
+    refuse_unfit(&mut connection, trusted).await?;
+    check_version(&mut connection, sql, &settings.schema).await?;
+    Ok(connection)
 }
 
 fn connecting(options: &PgConnectOptions) -> String {

@@ -74,7 +74,6 @@ async fn a_database_that_cannot_hold_every_text_is_refused() {
     onceonly::ledger::postgres::migrate(&database.settings())
         .await
         .unwrap();
-    database.register("orders").await;
     let (class, text) = refused(database.settings()).await;
     assert_eq!(class, Class::Fatal);
     assert!(

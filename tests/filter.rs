@@ -1,6 +1,18 @@
 //! Filters: one suite for all of them, and what a real Redis can do to one.
 
+// Topics and records of the other tests.
+#![cfg(feature = "kafka")]
+
 mod support;
+
+#[path = "filter/commands.rs"]
+mod commands;
+#[path = "filter/faults.rs"]
+mod faults;
+#[path = "filter/memory.rs"]
+mod memory;
+#[path = "filter/network.rs"]
+mod network;
 
 use std::time::Duration;
 

@@ -94,11 +94,6 @@ impl MemoryFilter {
         self.lock().lost_unclaims = count;
     }
 
-    /// A receipt without a commit, for tests of a filter alone.
-    pub fn receipt_without_commit() -> Receipt {
-        Receipt::new()
-    }
-
     fn lock(&self) -> MutexGuard<'_, Store> {
         // The store is consistent after every statement, so a panic elsewhere does not spoil it.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,8 +1,9 @@
 //! What every filter has to hold, whatever it stores its marks in.
 
-use onceonly::filter::memory::MemoryFilter;
-use onceonly::filter::{Filter, Lookup, Mark, MarkOrder, Place, Probe, Proofs};
+use onceonly::filter::{Filter, Lookup, Mark, MarkOrder, Place, Probe, Proofs, Receipt};
 use onceonly::identity::EventKey;
+use onceonly::ledger::Ledger;
+use onceonly::ledger::memory::{MemoryDatabase, NoFaults};
 use uuid::Uuid;
 
 use super::{PATIENCE, unique};
@@ -82,6 +83,11 @@ pub fn mark<'a>(lookup: Lookup<'a>, overwrite: bool) -> Mark<'a> {
     }
 }
 
+/// What a commit gives.
+pub fn receipt() -> Receipt {
+    MemoryDatabase::new().ledger(NoFaults).vouch()
+}
+
 /// Probes ids where both places were committed up to `reached`.
 pub async fn probe(filter: &mut impl Filter, reached: i64, ids: &[&str]) -> Vec<Probe> {
     let lookups: Vec<_> = ids.iter().map(|id| ask(id)).collect();
@@ -96,8 +102,7 @@ pub async fn mark_all(filter: &mut impl Filter, ids: &[&str], overwrite: bool) {
 
 /// Marks and waits until the marks are written.
 pub async fn mark_and_wait(filter: &mut impl Filter, committed: &[i64], marks: &[Mark<'_>]) {
-    let receipt = MemoryFilter::receipt_without_commit();
-    filter.mark(&receipt, &places(), committed, marks).await;
+    filter.mark(&receipt(), &places(), committed, marks).await;
     filter.flush(PATIENCE).await;
 }
 

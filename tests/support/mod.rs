@@ -6,6 +6,7 @@ pub mod database;
 pub mod filter_suite;
 pub mod ledger_suite;
 pub mod pooler;
+pub mod logs;
 pub mod proxy;
 pub mod redis_server;
 

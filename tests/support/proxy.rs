@@ -35,6 +35,7 @@ pub enum Fault {
 pub struct Proxy {
     address: SocketAddr,
     fault: watch::Sender<Fault>,
+    abandoned: watch::Sender<u64>,
     counts: Arc<Counts>,
     accepting: JoinHandle<()>,
 }
@@ -53,11 +54,19 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let fault = watch::Sender::new(Fault::None);
+        let abandoned = watch::Sender::new(0);
         let counts = Arc::new(Counts::default());
-        let accepting = tokio::spawn(accept(listener, upstream, fault.clone(), counts.clone()));
+        let accepting = tokio::spawn(accept(
+            listener,
+            upstream,
+            fault.clone(),
+            abandoned.clone(),
+            counts.clone(),
+        ));
         Self {
             address,
             fault,
+            abandoned,
             counts,
             accepting,
         }
@@ -71,6 +80,12 @@ impl Proxy {
     /// From now on this happens, on connections that stand too.
     pub fn set(&self, fault: Fault) {
         self.fault.send_replace(fault);
+    }
+
+    /// Connections that stand pass nothing any more and nobody is told, as after a failover; new
+    /// ones are not concerned.
+    pub fn abandon(&self) {
+        self.abandoned.send_replace(self.connections());
     }
 
     /// Connections that were accepted so far.
@@ -106,6 +121,7 @@ async fn accept(
     listener: TcpListener,
     upstream: String,
     fault: watch::Sender<Fault>,
+    abandoned: watch::Sender<u64>,
     counts: Arc<Counts>,
 ) {
     // Connections end with the proxy.
@@ -114,16 +130,28 @@ async fn accept(
         let Ok((client, _)) = listener.accept().await else {
             continue;
         };
-        counts.connections.fetch_add(1, Ordering::SeqCst);
+        let number = counts.connections.fetch_add(1, Ordering::SeqCst) + 1;
         let (upstream, fault, counts) = (upstream.clone(), fault.subscribe(), counts.clone());
+        let mut abandoned = abandoned.subscribe();
         connections.spawn(async move {
             let Ok(server) = TcpStream::connect(&upstream).await else {
                 return;
             };
-            serve(client, server, fault, &counts).await;
+            let mut serve = std::pin::pin!(serve(client, server, fault, &counts));
+            tokio::select! {
+                () = &mut serve => return,
+                () = given_up(&mut abandoned, number) => {}
+            }
+            // What is not polled passes nothing, and closes nothing while it is held.
+            std::future::pending::<()>().await;
         });
         while connections.try_join_next().is_some() {}
     }
+}
+
+async fn given_up(abandoned: &mut watch::Receiver<u64>, number: u64) {
+    // An error means that the proxy ends.
+    _ = abandoned.wait_for(|abandoned| *abandoned >= number).await;
 }
 
 async fn serve(

@@ -29,9 +29,8 @@ impl RedisServer {
 
     /// A server that does not run yet.
     pub fn absent(options: &[&str]) -> Self {
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         Self {
-            port: free.local_addr().expect("an address").port(),
+            port: free_port(),
             folder: TempDir::with_prefix("onceonly-redis-").expect("a temporary folder"),
             options: options.iter().map(|option| (*option).to_owned()).collect(),
             process: None,
@@ -101,6 +100,13 @@ impl RedisServer {
     pub async fn admin(&self) -> MultiplexedConnection {
         admin(&self.url()).await
     }
+}
+
+/// Below those that the system gives to anyone: the server keeps it while it is down.
+fn free_port() -> u16 {
+    let mut candidates = (0..1000).map(|_| rand::random_range(10_000..32_000));
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    candidates.find(is_free).expect("a free port")
 }
 
 /// A connection to look behind the filter's back with.

@@ -87,6 +87,8 @@ impl fmt::Display for Failure {
 
 #[cfg(test)]
 mod tests {
+    use ::redis::{Value, parse_redis_value};
+
     use super::*;
     use crate::telemetry::REDIS_ERROR;
 
@@ -102,5 +104,47 @@ mod tests {
             Kind::Refused,
         ];
         assert_eq!(REDIS_ERROR.values, kinds.map(Kind::label));
+    }
+
+    fn kind_of(answer: &str) -> Option<Kind> {
+        let line = format!("-{answer}\r\n");
+        match parse_redis_value(line.as_bytes()).unwrap() {
+            Value::ServerError(error) => Failure::answer(&error).map(|failure| failure.kind),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_answer_tells_what_is_wrong_with_the_server() {
+        let kinds = [
+            (
+                "LOADING Redis is loading the dataset in memory",
+                Kind::NotReady,
+            ),
+            ("MASTERDOWN Link with MASTER is down", Kind::NotReady),
+            ("NOAUTH Authentication required.", Kind::NotReady),
+            (
+                "READONLY You can't write against a read only replica.",
+                Kind::ReadOnly,
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                Kind::Full,
+            ),
+            (
+                "MISCONF Redis is configured to save RDB snapshots",
+                Kind::Refused,
+            ),
+            ("NOPERM this user has no permissions", Kind::Refused),
+            ("ERR syntax error", Kind::Refused),
+        ];
+        for (answer, kind) in kinds {
+            assert_eq!(kind_of(answer), Some(kind), "{answer}");
+        }
+    }
+
+    #[test]
+    fn a_key_of_another_type_says_nothing_of_the_server() {
+        assert_eq!(kind_of("WRONGTYPE Operation against a key"), None);
     }
 }

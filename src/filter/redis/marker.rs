@@ -8,11 +8,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::circuits::Purpose;
 use super::link::{Answers, Link};
-use super::request::{IDS_MAX, Request};
+use super::request::Request;
 use crate::telemetry::MARKS_DROPPED;
 
-/// Requests that may wait, of up to [`IDS_MAX`] marks each: some 15 MB of commands.
-const REQUESTS_WAITING: usize = 64;
+/// Requests that may wait, of up to a thousand marks each, which take some 320 bytes: 10 MB.
+const REQUESTS_WAITING: usize = 32;
 /// Requests sent in one go.
 const REQUESTS_SENT: usize = 8;
 
@@ -92,6 +92,3 @@ pub(super) fn count_dropped(marks: usize) {
         metrics::counter!(MARKS_DROPPED).increment(marks as u64);
     }
 }
-
-// A request waiting takes about 230 bytes per mark.
-const _: () = assert!(REQUESTS_WAITING * IDS_MAX * 230 < 16 << 20);

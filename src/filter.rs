@@ -29,8 +29,9 @@ pub enum MarkOrder {
 pub struct Lookup<'a> {
     /// The topic's name where ids are unique within a topic only (`identity.scope = "topic"`).
     pub scope: Option<&'a str>,
-    /// The id as text. Within a scope two ids of the same text are the same event.
-    pub id: &'a str,
+    /// The id as text, `None` where the event is known by its place in the log. Within a scope two
+    /// ids of the same text are the same event, but no text is the same event as a place.
+    pub id: Option<&'a str>,
     /// The ledger's key for it.
     pub key: EventKey,
     /// Index of the record's partition in the marks' [`Places`].
@@ -75,8 +76,8 @@ pub trait Proofs: Sync {
 pub struct Mark<'a> {
     /// As in [`Lookup::scope`].
     pub scope: Option<&'a str>,
-    /// The id as text.
-    pub id: &'a str,
+    /// As in [`Lookup::id`].
+    pub id: Option<&'a str>,
     /// The ledger's key for it.
     pub key: EventKey,
     /// Index of its partition in the places.

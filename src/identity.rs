@@ -35,6 +35,9 @@ pub use key::{EventKey, body_hash};
 pub enum Found {
     /// An id.
     Id,
+    /// The record's place in the log, which the configuration takes for its id. The text is for
+    /// people: a record elsewhere may have an id of the same text and is another event.
+    Place,
     /// None that could be used, and why. The entry's text and key are those of the record's place
     /// in the log, so that it can be known as a dead letter.
     Missing(&'static str),
@@ -219,8 +222,8 @@ impl Identity {
                 let key = self.key_of(&ids.text[start..], event.topic());
                 return ids.finish(start, key, Found::Id);
             }
-            Err(NoId::Place) => Found::Id,
-            Err(NoId::Missing(_)) if self.on_missing == OnMissing::Position => Found::Id,
+            Err(NoId::Place) => Found::Place,
+            Err(NoId::Missing(_)) if self.on_missing == OnMissing::Position => Found::Place,
             Err(NoId::Missing(reason)) => Found::Missing(reason),
         };
         ids.text.truncate(start);

@@ -94,7 +94,7 @@ impl Settings {
                     format!("no id by identity.from = \"{from}\": {reason}"),
                 );
             }
-            Found::Id => {}
+            Found::Id | Found::Place => {}
         }
         if event.payload().is_some_and(|payload| !payload.is_empty()) {
             return Sort::Take;

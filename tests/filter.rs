@@ -106,6 +106,7 @@ suite! {
     an_older_attempt_cannot_give_back_the_claim_of_a_newer_one,
     a_worker_that_only_reads_claims_nothing,
     pipelines_namespaces_and_topics_share_no_ids,
+    an_id_that_reads_like_a_place_is_another_event,
     ids_of_any_length_and_bytes_are_told_apart,
     a_batch_of_thousands_is_answered_in_order,
     nothing_asked_is_nothing_answered,

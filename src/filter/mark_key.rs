@@ -9,7 +9,7 @@ const ID_BYTES_MAX: usize = 128;
 ///
 /// ```text
 /// event:<pipeline>[~<namespace>][/<topic>]:<id>
-/// event-key:<pipeline>[~<namespace>]:<event key>      for long ids
+/// event-key:<pipeline>[~<namespace>]:<event key>      for long ids, and for places
 /// ```
 ///
 /// Pipeline names are escaped so that they hold none of the separators; names of topics cannot.
@@ -37,15 +37,21 @@ impl MarkKeys {
     }
 
     /// Appends the key of an id.
-    pub(super) fn write(&self, key: &mut Vec<u8>, scope: Option<&str>, id: &str, of: EventKey) {
-        if id.len() > ID_BYTES_MAX {
-            let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
-            let text = of.0.hyphenated().encode_lower(&mut text);
-            append(key, &["event-key:", &self.owner, ":", text]);
-        } else if let Some(topic) = scope {
-            append(key, &["event:", &self.owner, "/", topic, ":", id]);
-        } else {
-            append(key, &["event:", &self.owner, ":", id]);
+    pub(super) fn write(
+        &self,
+        key: &mut Vec<u8>,
+        scope: Option<&str>,
+        id: Option<&str>,
+        of: EventKey,
+    ) {
+        match (id.filter(|id| id.len() <= ID_BYTES_MAX), scope) {
+            (Some(id), None) => append(key, &["event:", &self.owner, ":", id]),
+            (Some(id), Some(topic)) => append(key, &["event:", &self.owner, "/", topic, ":", id]),
+            (None, _) => {
+                let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
+                let text = of.0.hyphenated().encode_lower(&mut text);
+                append(key, &["event-key:", &self.owner, ":", text]);
+            }
         }
     }
 
@@ -89,7 +95,7 @@ mod tests {
         let mut keys = MarkKeys::new(pipeline);
         keys.set_namespace(namespace);
         let mut key = Vec::new();
-        keys.write(&mut key, scope, id, EventKey(Uuid::from_u128(of)));
+        keys.write(&mut key, scope, Some(id), EventKey(Uuid::from_u128(of)));
         String::from_utf8(key).unwrap()
     }
 

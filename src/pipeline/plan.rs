@@ -318,7 +318,7 @@ impl Plan {
             let overwrite = work.probes.get(index as usize) != Some(&Probe::Unknown);
             known.then(|| Mark {
                 scope: work.scope(work.event(index)),
-                id: work.ids.text(index as usize),
+                id: work.id_text(index),
                 key: work.key(index),
                 place: work.event(index).slot() as u32,
                 overwrite,

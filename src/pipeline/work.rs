@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use super::ownership::Ownership;
 use crate::event::{Batch, Event, TopicPartition};
 use crate::filter::{Lookup, Place, Probe};
-use crate::identity::{EventKey, Ids, Scope};
+use crate::identity::{EventKey, Found, Ids, Scope};
 use crate::ledger::Failure;
 
 /// A batch with its ids and with what was found before any transaction.
@@ -62,6 +62,12 @@ impl Work {
         self.batch.event(index as usize)
     }
 
+    /// The id as text, where it is more than a name for the record's place.
+    pub fn id_text(&self, index: u32) -> Option<&str> {
+        let index = index as usize;
+        (self.ids.found(index) != Found::Place).then(|| self.ids.text(index))
+    }
+
     pub fn key(&self, index: u32) -> EventKey {
         self.ids.key(index as usize)
     }
@@ -72,7 +78,7 @@ impl Work {
             let event = self.event(index);
             Lookup {
                 scope: self.scope(event),
-                id: self.ids.text(index as usize),
+                id: self.id_text(index),
                 key: self.key(index),
                 place: event.slot() as u32,
                 offset: event.offset(),

@@ -49,7 +49,7 @@ impl Proofs for Reached {
 pub fn ask(id: &str) -> Lookup<'_> {
     Lookup {
         scope: None,
-        id,
+        id: Some(id),
         key: key(id),
         place: 0,
         offset: 7,
@@ -263,6 +263,20 @@ pub async fn pipelines_namespaces_and_topics_share_no_ids(store: impl Store) {
     mark_all(&mut worker, &["b"], false).await;
     worker.set_namespace(0);
     assert_eq!(probe(&mut worker, 99, &["a", "b"]).await, [Proven, Unknown]);
+}
+
+pub async fn an_id_that_reads_like_a_place_is_another_event(store: impl Store) {
+    let mut worker = store.worker(&unique("p"), After);
+    let place = Lookup {
+        id: None,
+        key: key("the place"),
+        ..ask("orders/0/5")
+    };
+    let text = place.key.to_string();
+    mark_and_wait(&mut worker, &[10, 10], &[mark(place, false)]).await;
+    let lookups = [place, ask("orders/0/5"), ask(""), ask(&text)];
+    let probes = worker.probe(&places(), &lookups, &Reached(99)).await;
+    assert_eq!(probes, [Proven, Unknown, Unknown, Unknown]);
 }
 
 pub async fn ids_of_any_length_and_bytes_are_told_apart(store: impl Store) {

@@ -5,8 +5,8 @@
 pub mod database;
 pub mod filter_suite;
 pub mod ledger_suite;
-pub mod pooler;
 pub mod logs;
+pub mod pooler;
 pub mod proxy;
 pub mod redis_server;
 

@@ -228,6 +228,51 @@ async fn statements_run_in_order_over_each_batch_alone() {
     );
 }
 
+/// The tables of `examples/orders.toml`, as its comment has them.
+fn example_tables(text: &str) -> String {
+    let comment: String = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# "))
+        .fold(String::new(), |all, line| all + line + "\n");
+    let start = comment.find("create table").expect("the tables");
+    let end = comment.rfind(");").expect("the tables' end") + 2;
+    comment[start..end].to_owned()
+}
+
+#[tokio::test]
+async fn the_example_orders_lower_the_stock_and_its_comment_is_true() {
+    let text = include_str!("../examples/orders.toml");
+    let config = onceonly::config::Config::from_toml(text).expect("a configuration");
+    let database = Database::migrated().await;
+    database.run(&example_tables(text)).await;
+    database
+        .run("insert into stock values ('chair', 10), ('table', 5)")
+        .await;
+    let statements: Vec<&str> = config
+        .handler
+        .statements
+        .iter()
+        .map(String::as_str)
+        .collect();
+    let handler = handler(&statements, PayloadKind::Json);
+    let mut connection = prepared(&database, &handler).await;
+    let events = Events::of(&[
+        br#"{"customer": "c-7", "item": "chair", "pieces": 2}"#,
+        br#"{"customer": "c-8", "item": "table", "pieces": 1}"#,
+        br#"{"customer": "c-9", "item": "chair", "pieces": 3}"#,
+    ]);
+    events.apply(&handler, &mut connection).await.unwrap();
+    let none = Events::of(&[br#"{"customer": "c", "item": "chair", "pieces": 0}"#]);
+    let error = none.apply(&handler, &mut connection).await.unwrap_err();
+    assert_eq!(
+        (error.class(), error.code()),
+        (Class::Rejected, Some("23514")),
+        "{error}"
+    );
+    let stock = "select string_agg(item || ' ' || pieces, ', ' order by item) from stock";
+    assert_eq!(database.value::<String>(stock).await, "chair 5, table 4");
+}
+
 #[tokio::test]
 async fn a_batch_larger_than_a_message_arrives_whole_and_in_order() {
     let database = Database::migrated().await;

@@ -11,6 +11,7 @@ use rdkafka::TopicPartitionList;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
 use super::assignment::{Owned, list};
 use super::membership::Membership;
@@ -217,7 +218,7 @@ impl Inquirer {
         let mut topics: Vec<&str> = asks.iter().map(|ask| &*ask.at.topic).collect();
         topics.sort_unstable();
         topics.dedup();
-        let ids = match native::topic_ids(self.consumer.client(), &topics, CALL_TIMEOUT) {
+        let ids = match self.topic_ids(&topics) {
             None if tries + 1 < TOPIC_ID_TRIES => return asks,
             ids => ids.unwrap_or_default(),
         };
@@ -248,6 +249,18 @@ impl Inquirer {
             });
         }
         open
+    }
+
+    /// The ids of topics, told by a broker that leads one of them. `None`: no answer in time.
+    fn topic_ids(&self, topics: &[&str]) -> Option<HashMap<String, Uuid>> {
+        let client = self.consumer.client();
+        let metadata = client
+            .fetch_metadata(topics.first().copied(), CALL_TIMEOUT)
+            .ok()?;
+        let partitions = metadata.topics().iter().flat_map(|t| t.partitions());
+        let leader = partitions.map(|p| p.leader()).find(|leader| *leader >= 0);
+        let broker = leader.or_else(|| Some(metadata.brokers().first()?.id()))?;
+        native::topic_ids(client, broker, topics, CALL_TIMEOUT)
     }
 
     fn committed(&self, asks: &[Ask]) -> Result<HashMap<TopicPartition, Committed>, KafkaError> {

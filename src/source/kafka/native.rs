@@ -206,9 +206,11 @@ impl<T> Drop for Owned<T> {
     }
 }
 
-/// The ids of topics; one whose id the broker does not tell is left out. `None`: no answer in time.
+/// The ids of topics, by a broker's word; one whose id it does not tell is left out. `None`: no
+/// answer in time.
 pub(super) fn topic_ids<C: ClientContext>(
     client: &Client<C>,
+    broker: i32,
     topics: &[&str],
     timeout: Duration,
 ) -> Option<HashMap<String, Uuid>> {
@@ -236,6 +238,8 @@ pub(super) fn topic_ids<C: ClientContext>(
             sys::rd_kafka_AdminOptions_destroy,
         )?;
         sys::rd_kafka_AdminOptions_set_request_timeout(options.ptr, timeout_ms, ptr::null_mut(), 0);
+        // Any broker knows; the controller, which is asked otherwise, may be out of reach.
+        sys::rd_kafka_AdminOptions_set_broker(options.ptr, broker, ptr::null_mut(), 0);
         sys::rd_kafka_DescribeTopics(rk, collection.ptr, options.ptr, queue.ptr);
         let event = Owned::new(
             sys::rd_kafka_queue_poll(queue.ptr, timeout_ms),

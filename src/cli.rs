@@ -12,8 +12,11 @@ use onceonly::config::{Config as Configuration, ConfigError, Layers};
 use onceonly::http::ListenError;
 
 mod config;
+mod demo;
+mod lifeline;
 mod logs;
 mod migrate;
+mod mock_broker;
 mod output;
 mod run;
 
@@ -77,6 +80,12 @@ enum Command {
     Run(run::Run),
     Migrate(migrate::Migrate),
     Config(config::Config),
+    Demo(demo::Demo),
+    #[command(hide = true)]
+    MockBroker(mock_broker::MockBroker),
+    /// The same as run, until standard input ends
+    #[command(hide = true)]
+    DemoWorker(run::Run),
 }
 
 impl Command {
@@ -85,6 +94,12 @@ impl Command {
             Self::Run(command) => command.run(global).await,
             Self::Migrate(command) => command.run(global).await,
             Self::Config(command) => command.run(global),
+            Self::Demo(command) => command.run().await,
+            Self::MockBroker(command) => command.run(),
+            Self::DemoWorker(command) => {
+                lifeline::end_by_signal()?;
+                command.run(global).await
+            }
         }
     }
 }

@@ -1,0 +1,1 @@
+copy demo_schema.produced (event_id) from stdin

@@ -44,6 +44,15 @@ pub struct Committed {
     pub ours: bool,
 }
 
+/// Where each partition that a topic has now begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicStart {
+    /// The topic.
+    pub topic: Arc<str>,
+    /// Partitions and their first offsets.
+    pub offsets: Vec<(i32, i64)>,
+}
+
 /// What a worker is told next.
 #[derive(Debug)]
 pub enum Next {
@@ -68,12 +77,17 @@ pub trait Source: Send {
     /// waits for something else can give up and look.
     fn interrupted(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// The offsets at which each partition that the topic has now would begin, by the
-    /// configuration's `kafka.start`.
+    /// Where the partitions begin of topics that were never claimed.
+    ///
+    /// With `first` the pipeline has claimed nothing yet: every topic that it reads now begins by
+    /// the configuration's `kafka.start`. Otherwise this is about `topic` alone: one that the
+    /// configuration names begins by `kafka.start`, one that a pattern has found since then begins
+    /// at its beginning.
     fn starts(
         &mut self,
         topic: &str,
-    ) -> impl Future<Output = Result<Vec<(i32, i64)>, Error>> + Send;
+        first: bool,
+    ) -> impl Future<Output = Result<Vec<TopicStart>, Error>> + Send;
 
     /// Begins to read a claimed partition at an offset; earlier sessions of it end. Batches carry
     /// the session given.

@@ -436,7 +436,7 @@ async fn an_open_transaction_ends_the_log_that_can_be_read() {
     let (mut source, handle) = open(settings);
     let partitions = assigned(&mut source).await;
     assert_eq!((partitions[0].low, partitions[0].high), (0, 2));
-    assert_eq!(source.starts(&topic).await.expect("starts"), [(0, 2)]);
+    assert_eq!(begin(&mut source, &topic).await.expect("starts"), [(0, 2)]);
     producer.0.abort_transaction(PATIENCE).expect("an abort");
     close(source, handle).await;
 }
@@ -487,7 +487,7 @@ async fn starts_are_resolved_for_every_partition() {
         let mut settings = settings(&topic, &topic);
         settings.start = start;
         let (mut source, handle) = open(settings);
-        let found = source.starts(&topic).await.expect("starts");
+        let found = begin(&mut source, &topic).await.expect("starts");
         assert_eq!(found, offsets, "{start:?}");
         close(source, handle).await;
     }
@@ -503,7 +503,7 @@ async fn a_start_that_is_not_there_is_fatal_and_says_what_to_do() {
         let mut settings = settings(&topic, &topic);
         settings.start = start;
         let (mut source, handle) = open(settings);
-        let error = source.starts(&topic).await.expect_err("no start");
+        let error = begin(&mut source, &topic).await.expect_err("no start");
         assert_eq!(error.class(), onceonly::error::Class::Fatal);
         assert!(error.to_string().contains(words), "{error}");
         close(source, handle).await;
@@ -896,7 +896,7 @@ async fn a_topic_that_does_not_exist_is_waited_for() {
             .is_some_and(|waiting| waiting.contains(&topic))
     })
     .await;
-    let error = source.starts(&topic).await.expect_err("no topic");
+    let error = begin(&mut source, &topic).await.expect_err("no topic");
     assert_eq!(error.class(), onceonly::error::Class::Transient);
     support::create_topic(&topic, 1, &[]).await;
     assert_eq!(assigned(&mut source).await.len(), 1);
@@ -1043,5 +1043,46 @@ async fn what_only_a_person_can_mend_is_fatal_for_every_worker() {
             .expect("word of it");
     }
     drop(ends);
+    handle.close().await;
+}
+
+/// Where a topic begins that is read for the first time.
+async fn begin(
+    source: &mut impl Source,
+    topic: &str,
+) -> Result<Vec<(i32, i64)>, onceonly::error::Error> {
+    let starts = source.starts(topic, true).await?;
+    let found = starts.into_iter().find(|start| &*start.topic == topic);
+    Ok(found.expect("the topic asked about").offsets)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pattern_begins_by_the_configuration_what_it_finds_first_and_at_its_beginning_what_it_finds_later()
+ {
+    let prefix = support::unique("pattern");
+    let (early, late) = (format!("{prefix}-early"), format!("{prefix}-late"));
+    support::create_topic(&early, 1, &[]).await;
+    support::create_topic(&late, 1, &[]).await;
+    let producer = support::producer(&support::brokers(), &[]);
+    producer.send_all(&early, 0, ["a", "b"]);
+    producer.send_all(&late, 0, ["a"]);
+    let topics = vec![format!("^{prefix}-.*")];
+    let settings = KafkaSettings::new(support::brokers(), &prefix, topics, Start::Latest);
+    let (mut sources, handle) = KafkaSource::open(settings, 1).expect("a source");
+    let source = &mut sources[0];
+    let mut first = source.starts(&early, true).await.expect("starts");
+    first.sort_by(|a, b| a.topic.cmp(&b.topic));
+    let found: Vec<_> = first
+        .iter()
+        .map(|s| (&*s.topic, s.offsets.clone()))
+        .collect();
+    assert_eq!(found, [(&*early, vec![(0, 2)]), (&*late, vec![(0, 1)])]);
+    let later = source.starts(&late, false).await.expect("starts");
+    let found: Vec<_> = later
+        .iter()
+        .map(|s| (&*s.topic, s.offsets.clone()))
+        .collect();
+    assert_eq!(found, [(&*late, vec![(0, 0)])]);
+    drop(sources);
     handle.close().await;
 }

@@ -1,7 +1,5 @@
 //! How a worker becomes the owner of partitions that the log assigned to it.
 
-use std::collections::BTreeMap;
-
 use tracing::{error, info};
 
 use super::Retries;
@@ -13,7 +11,7 @@ use crate::event::TopicPartition;
 use crate::filter::Filter;
 use crate::handler::Handler;
 use crate::ledger::{CommitError, Ledger, Position, Take};
-use crate::source::{Assigned, Source};
+use crate::source::{Assigned, Source, TopicStart};
 
 /// What one claim's transaction did.
 struct Claimed {
@@ -65,8 +63,8 @@ where
         self.connect().await?;
         let starts = self.unknown_starts(assigned).await?;
         self.ledger.begin().await?;
-        for (topic, starts) in &starts {
-            self.ledger.insert_positions(topic, starts).await?;
+        for TopicStart { topic, offsets } in &starts {
+            self.ledger.insert_positions(topic, offsets).await?;
         }
         let rows = self.rows(assigned).await?;
         let decisions: Vec<_> = rows
@@ -106,22 +104,20 @@ where
 
     /// Where each partition begins of topics that this pipeline never read, asked before the
     /// transaction, since the log may take its time.
-    async fn unknown_starts(
-        &mut self,
-        assigned: &[Assigned],
-    ) -> Result<BTreeMap<String, Vec<(i32, i64)>>, Error> {
-        let mut starts = BTreeMap::new();
+    async fn unknown_starts(&mut self, assigned: &[Assigned]) -> Result<Vec<TopicStart>, Error> {
+        let mut starts: Vec<TopicStart> = Vec::new();
+        let first = self.ledger.standings().await?.is_empty();
         for Assigned { at, .. } in assigned {
-            let topic = &*at.topic;
-            if !starts.contains_key(topic) && !self.ledger.knows_topic(topic).await? {
-                let resolved = self.source.starts(topic).await?;
-                info!(
-                    topic,
-                    ?resolved,
-                    "first claim: the start of every partition is decided"
-                );
-                starts.insert(topic.to_owned(), resolved);
+            let is_found = starts.iter().any(|start| start.topic == at.topic);
+            if is_found || self.ledger.knows_topic(&at.topic).await? {
+                continue;
             }
+            let resolved = self.source.starts(&at.topic, first).await?;
+            info!(
+                ?resolved,
+                "first claim: the start of every partition is decided"
+            );
+            starts.extend(resolved);
         }
         Ok(starts)
     }

@@ -37,6 +37,7 @@ use inquiry::{Inquirer, Inquiries, Job};
 use mailbox::{Limits, Mailbox};
 use membership::Membership;
 use reader::Reader;
+use starts::Starts;
 
 pub use settings::{KafkaSettings, Start};
 pub use worker::KafkaWorkerSource;
@@ -113,7 +114,7 @@ fn spawn(
         consumer: Arc::clone(&consumer),
         jobs,
         findings: found,
-        start: settings.start,
+        starts: Starts::new(settings)?,
     };
     let in_flight_bytes = settings.in_flight_bytes;
     let reader = Reader::new(consumer, inquiries, findings, in_flight_bytes)

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use super::{Assigned, Committed, Next, Source};
+use super::{Assigned, Committed, Next, Source, TopicStart};
 use crate::error::Error;
 use crate::event::{Batch, Incoming, TopicPartition};
 
@@ -328,12 +328,23 @@ impl Source for MemorySource {
         }
     }
 
-    async fn starts(&mut self, topic: &str) -> Result<Vec<(i32, i64)>, Error> {
+    async fn starts(&mut self, topic: &str, first: bool) -> Result<Vec<TopicStart>, Error> {
         let log = self.log.lock();
-        let of_topic = log.partitions.iter().filter(|(at, _)| &*at.topic == topic);
-        Ok(of_topic
-            .map(|(at, partition)| (at.partition, partition.low))
-            .collect())
+        let mut starts: Vec<TopicStart> = Vec::new();
+        for (at, partition) in &log.partitions {
+            if !first && &*at.topic != topic {
+                continue;
+            }
+            let begin = (at.partition, partition.low);
+            match starts.last_mut().filter(|last| last.topic == at.topic) {
+                Some(last) => last.offsets.push(begin),
+                None => starts.push(TopicStart {
+                    topic: Arc::clone(&at.topic),
+                    offsets: vec![begin],
+                }),
+            }
+        }
+        Ok(starts)
     }
 
     fn start(&mut self, at: &TopicPartition, session: u64, offset: i64) {

@@ -15,11 +15,11 @@ use uuid::Uuid;
 
 use super::assignment::{Owned, list};
 use super::membership::Membership;
-use super::settings::Start;
-use super::{native, starts};
+use super::native;
+use super::starts::Starts;
 use crate::error::Error;
 use crate::event::TopicPartition;
-use crate::source::{Assigned, Committed};
+use crate::source::{Assigned, Committed, TopicStart};
 
 /// The longest that one question waits for its answer.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -70,7 +70,9 @@ pub(super) enum Job {
     },
     Starts {
         topic: Arc<str>,
-        reply: oneshot::Sender<Result<Vec<(i32, i64)>, Error>>,
+        /// Whether nothing was ever claimed.
+        first: bool,
+        reply: oneshot::Sender<Result<Vec<TopicStart>, Error>>,
     },
     Stop,
 }
@@ -109,7 +111,7 @@ pub(super) struct Inquirer {
     pub(super) consumer: Arc<BaseConsumer<Membership>>,
     pub(super) jobs: Receiver<Job>,
     pub(super) findings: Sender<Finding>,
-    pub(super) start: Start,
+    pub(super) starts: Starts,
 }
 
 impl Inquirer {
@@ -156,14 +158,22 @@ impl Inquirer {
                 (!asks.is_empty()).then_some(Job::Survey { asks, purpose })
             }
             Job::Commit { ask, offset } => self.commit(ask, offset),
-            Job::Starts { topic, reply } => {
-                match starts::resolve(&self.consumer, &topic, self.start) {
+            Job::Starts {
+                topic,
+                first,
+                reply,
+            } => {
+                match self.starts.resolve(&self.consumer, &topic, first) {
                     Err(error)
                         if error.class() == crate::error::Class::Transient
                             && tries + 1 < STARTS_TRIES =>
                     {
                         tracing::debug!("{error}");
-                        Some(Job::Starts { topic, reply })
+                        Some(Job::Starts {
+                            topic,
+                            first,
+                            reply,
+                        })
                     }
                     answer => {
                         // A worker that gave up has dropped its end.

@@ -1,22 +1,107 @@
 //! Where each partition of a topic begins that was never read before.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
+use rdkafka::metadata::MetadataTopic;
+use regex::Regex;
 
 use super::assignment::list;
 use super::inquiry::CALL_TIMEOUT;
 use super::membership::Membership;
 use super::native;
-use super::settings::Start;
+use super::settings::{KafkaSettings, Start};
 use crate::error::Error;
 use crate::event::TopicPartition;
+use crate::source::TopicStart;
 
-/// Resolves where every partition that the topic has now begins.
-///
-/// Transient where the brokers did not answer, fatal where the start does not exist.
-pub(super) fn resolve(
+/// Where topics begin, by the configuration.
+pub(super) struct Starts {
+    start: Start,
+    named: Vec<String>,
+    patterns: Vec<Regex>,
+}
+
+impl Starts {
+    /// Fatal where a pattern cannot be read.
+    pub(super) fn new(settings: &KafkaSettings) -> Result<Self, Error> {
+        let (patterns, named): (Vec<_>, Vec<_>) = settings
+            .topics
+            .iter()
+            .cloned()
+            .partition(|topic| topic.starts_with('^'));
+        let patterns = patterns.iter().map(|pattern| {
+            Regex::new(pattern).map_err(|error| {
+                Error::fatal(format!("kafka.topics: {pattern} is no pattern: {error}"))
+            })
+        });
+        Ok(Self {
+            start: settings.start,
+            patterns: patterns.collect::<Result<_, _>>()?,
+            named,
+        })
+    }
+
+    /// As [`crate::source::Source::starts`] promises.
+    ///
+    /// Transient where the brokers did not answer, fatal where the start does not exist.
+    pub(super) fn resolve(
+        &self,
+        consumer: &BaseConsumer<Membership>,
+        topic: &str,
+        first: bool,
+    ) -> Result<Vec<TopicStart>, Error> {
+        let is_named = self.named.iter().any(|named| named == topic);
+        let start = if first || is_named {
+            self.start
+        } else {
+            Start::Earliest
+        };
+        let topics = match first {
+            true => self.matching(consumer, topic)?,
+            false => vec![topic.into()],
+        };
+        let begin = |topic: Arc<str>| {
+            let offsets = resolve(consumer, &topic, start)?;
+            Ok(TopicStart { topic, offsets })
+        };
+        topics.into_iter().map(begin).collect()
+    }
+
+    /// Every topic that is read now: the one asked about, and the others that exist.
+    fn matching(
+        &self,
+        consumer: &BaseConsumer<Membership>,
+        topic: &str,
+    ) -> Result<Vec<Arc<str>>, Error> {
+        let metadata = consumer
+            .fetch_metadata(None, CALL_TIMEOUT)
+            .map_err(|error| unanswered(topic, &error))?;
+        let exists = |t: &&MetadataTopic| t.error().is_none() && !t.partitions().is_empty();
+        let existing = metadata
+            .topics()
+            .iter()
+            .filter(exists)
+            .map(MetadataTopic::name);
+        let mut matching: Vec<Arc<str>> = existing
+            .filter(|name| self.reads(name))
+            .map(Arc::from)
+            .collect();
+        if !matching.iter().any(|name| **name == *topic) {
+            matching.push(topic.into());
+        }
+        Ok(matching)
+    }
+
+    fn reads(&self, topic: &str) -> bool {
+        self.named.iter().any(|named| named == topic)
+            || self.patterns.iter().any(|pattern| pattern.is_match(topic))
+    }
+}
+
+fn resolve(
     consumer: &BaseConsumer<Membership>,
     topic: &str,
     start: Start,

@@ -9,7 +9,7 @@ use super::inquiry::{Inquiries, Job};
 use super::mailbox::Mailbox;
 use crate::error::Error;
 use crate::event::TopicPartition;
-use crate::source::{Next, Source};
+use crate::source::{Next, Source, TopicStart};
 
 /// One worker's end of the Kafka source: its partitions, their records.
 ///
@@ -40,13 +40,14 @@ impl Source for KafkaWorkerSource {
         self.mailbox.interrupted().await;
     }
 
-    async fn starts(&mut self, topic: &str) -> Result<Vec<(i32, i64)>, Error> {
+    async fn starts(&mut self, topic: &str, first: bool) -> Result<Vec<TopicStart>, Error> {
         let closed = || Error::transient(format!("where {topic} begins: the source is closed"));
         let (reply, answer) = oneshot::channel();
         let topic: Arc<str> = topic.into();
         self.inquiries
             .ask(Job::Starts {
                 topic: Arc::clone(&topic),
+                first,
                 reply,
             })
             .map_err(|_| closed())?;

@@ -141,7 +141,11 @@ fn produce(topic: &str, partition: i32, range: std::ops::Range<i64>) {
 
 /// What the group has committed for a partition, and the metadata with it.
 fn committed(group: &str, topic: &str, partition: i32) -> Option<(i64, String)> {
-    let consumer: BaseConsumer = support::client(&support::brokers())
+    committed_at(&support::brokers(), group, topic, partition)
+}
+
+fn committed_at(brokers: &str, group: &str, topic: &str, partition: i32) -> Option<(i64, String)> {
+    let consumer: BaseConsumer = support::client(brokers)
         .set("group.id", group)
         .create()
         .expect("a consumer");
@@ -1001,6 +1005,24 @@ async fn lost_partitions_are_neither_waited_for_nor_committed() {
     assert_eq!((&again[0].at, again[0].committed), (&at, None));
     source.start(&at, 2, 0);
     assert_eq!(records(&mut source, 2).await, expected(0, 0..2, 2));
+    close(source, handle).await;
+}
+
+#[tokio::test]
+async fn a_commit_that_was_not_taken_is_said_again() {
+    let cluster = MockCluster::new(1).expect("a cluster");
+    cluster.create_topic("t", 1, 1).expect("a topic");
+    let rebalancing = RDKafkaRespErr::RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
+    cluster.request_errors(RDKafkaApiKey::OffsetCommit, &[rebalancing; 2]);
+    let brokers = cluster.bootstrap_servers();
+    let (mut source, handle) = open(mocked(brokers.clone(), "t"));
+    let at = assigned(&mut source).await[0].at.clone();
+    source.acknowledge(&at, 3);
+    eventually("committed in the end", || {
+        committed_at(&brokers, "t", "t", 0).is_some_and(|(offset, _)| offset == 3)
+    })
+    .await;
+    assert_eq!(handle.state().failed_commits, 2);
     close(source, handle).await;
 }
 

@@ -284,3 +284,171 @@ impl Mailbox {
         self.desk.dismiss();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        max_events: 3,
+        max_bytes: 1_000,
+        max_wait: Duration::from_millis(100),
+    };
+
+    fn mailbox() -> (Arc<Mailbox>, Arc<Desk>) {
+        let desk = Arc::new(Desk::new(2));
+        (Arc::new(Mailbox::new(LIMITS, Arc::clone(&desk))), desk)
+    }
+
+    fn at(partition: i32) -> TopicPartition {
+        TopicPartition::new("t", partition)
+    }
+
+    fn push(mailbox: &Mailbox, partition: i32, offset: i64, size: usize) {
+        let payload = vec![b'x'; size];
+        let record = Incoming {
+            offset,
+            payload: Some(&payload),
+            ..Incoming::default()
+        };
+        mailbox.push(&at(partition), 1, size, record, std::iter::empty());
+    }
+
+    fn offer(mailbox: &Mailbox, partitions: &[i32]) {
+        let offer = |partition: &i32| Assigned {
+            at: at(*partition),
+            topic_id: None,
+            cluster_id: None,
+            committed: None,
+            low: 0,
+            high: 0,
+        };
+        mailbox.assign(partitions.iter().map(offer).collect());
+    }
+
+    /// What waits, as words.
+    async fn next(mailbox: &Mailbox) -> String {
+        let waiting = tokio::time::timeout(Duration::from_secs(10), mailbox.next());
+        match waiting.await {
+            Err(_) => "nothing".into(),
+            Ok(Err(error)) => format!("error {error}"),
+            Ok(Ok(Next::Assigned(a))) => {
+                format!(
+                    "assigned {:?}",
+                    a.iter().map(|a| a.at.partition).collect::<Vec<_>>()
+                )
+            }
+            Ok(Ok(Next::Revoked(r))) => {
+                format!(
+                    "revoked {:?}",
+                    r.iter().map(|r| r.partition).collect::<Vec<_>>()
+                )
+            }
+            Ok(Ok(Next::Batch(b))) => {
+                format!(
+                    "batch {:?}",
+                    b.events().map(|e| e.offset()).collect::<Vec<_>>()
+                )
+            }
+            Ok(Ok(Next::Closed)) => "closed".into(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_is_handed_over_when_full_or_when_there_is_no_more() {
+        let (mailbox, _) = mailbox();
+        for offset in 0..4 {
+            push(&mailbox, 0, offset, 10);
+        }
+        mailbox.drained();
+        assert_eq!(next(&mailbox).await, "batch [0, 1, 2]");
+        assert_eq!(next(&mailbox).await, "batch [3]");
+        assert_eq!(next(&mailbox).await, "nothing");
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_fills_is_handed_over_after_the_longest_wait() {
+        let (mailbox, _) = mailbox();
+        push(&mailbox, 0, 0, 10);
+        let begun = Instant::now();
+        assert_eq!(next(&mailbox).await, "batch [0]");
+        assert!(begun.elapsed() >= LIMITS.max_wait);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_record_above_the_limit_is_a_batch_alone() {
+        let (mailbox, _) = mailbox();
+        for (offset, size) in [(0, 10), (1, 2_000), (2, 10)] {
+            push(&mailbox, 0, offset, size);
+        }
+        mailbox.drained();
+        for batch in ["batch [0]", "batch [1]", "batch [2]"] {
+            assert_eq!(next(&mailbox).await, batch);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_is_in_flight_until_the_worker_comes_for_more() {
+        let (mailbox, desk) = mailbox();
+        push(&mailbox, 0, 0, 10);
+        mailbox.drained();
+        assert_eq!(next(&mailbox).await, "batch [0]");
+        assert!(desk.held() > 0);
+        assert_eq!(next(&mailbox).await, "nothing");
+        assert_eq!(desk.held(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_revocation_comes_before_batches_and_takes_their_records_along() {
+        let (mailbox, desk) = mailbox();
+        offer(&mailbox, &[0, 1]);
+        assert_eq!(next(&mailbox).await, "assigned [0, 1]");
+        for offset in 0..4 {
+            push(&mailbox, 0, offset, 10);
+        }
+        let held = desk.held();
+        mailbox.revoke(&[at(0)], true);
+        assert!(held > 0);
+        assert_eq!(desk.held(), 0);
+        push(&mailbox, 1, 7, 10);
+        mailbox.drained();
+        assert_eq!(next(&mailbox).await, "revoked [0]");
+        assert_eq!(next(&mailbox).await, "batch [7]");
+        assert_eq!(desk.await_release(Duration::ZERO), [at(0)], "it is awaited");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_never_hears_of_partitions_that_went_before_it_looked() {
+        let (mailbox, desk) = mailbox();
+        offer(&mailbox, &[0, 1]);
+        offer(&mailbox, &[2]);
+        mailbox.revoke(&[at(1), at(2)], true);
+        assert!(desk.await_release(Duration::ZERO).is_empty());
+        assert_eq!(next(&mailbox).await, "assigned [0]");
+        assert_eq!(next(&mailbox).await, "nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_a_worker_that_is_gone() {
+        let (mailbox, desk) = mailbox();
+        offer(&mailbox, &[0]);
+        assert_eq!(next(&mailbox).await, "assigned [0]");
+        push(&mailbox, 0, 0, 10);
+        mailbox.revoke(&[at(0)], true);
+        mailbox.abandon();
+        assert!(desk.await_release(Duration::ZERO).is_empty());
+        push(&mailbox, 0, 1, 10);
+        assert_eq!(desk.held(), 0);
+        assert!(!desk.closing(), "another worker is left");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_met_again_and_again() {
+        let (mailbox, _) = mailbox();
+        mailbox.fail("first");
+        mailbox.fail("second");
+        for _ in 0..2 {
+            assert_eq!(next(&mailbox).await, "error first");
+        }
+    }
+}

@@ -258,3 +258,82 @@ impl ConsumerContext for Membership {
         self.health.rebalanced();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use rdkafka::ClientConfig;
+    use rdkafka::config::FromClientConfigAndContext;
+
+    use super::*;
+    use crate::source::Assigned;
+    use crate::source::kafka::mailbox::Limits;
+
+    /// A member whose broker is nowhere, with one partition that its worker knows of and has
+    /// acknowledged records of.
+    fn member(drain_timeout: Duration) -> (BaseConsumer<Membership>, TopicPartition) {
+        let limits = Limits {
+            max_events: 1,
+            max_bytes: 1,
+            max_wait: Duration::ZERO,
+        };
+        let desk = Arc::new(Desk::new(1));
+        let mailboxes = vec![Arc::new(Mailbox::new(limits, Arc::clone(&desk)))];
+        let health = Arc::new(Health::new(mailboxes.clone(), false));
+        let membership = Membership::new(mailboxes, desk, health, drain_timeout, "test");
+        let mut config = ClientConfig::new();
+        config
+            .set("bootstrap.servers", "127.0.0.1:1")
+            .set("group.id", "g");
+        let consumer = BaseConsumer::from_config_and_context(&config, membership).unwrap();
+        let at = TopicPartition::new("t", 0);
+        let member = consumer.context();
+        lock(&member.assignment).add(vec![at.clone()]);
+        member.mailboxes[0].assign(vec![Assigned {
+            at: at.clone(),
+            topic_id: None,
+            cluster_id: None,
+            committed: None,
+            low: 0,
+            high: 9,
+        }]);
+        let told = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap()
+            .block_on(member.mailboxes[0].next());
+        assert!(told.is_ok());
+        member.desk.acknowledge(&at, 5);
+        (consumer, at)
+    }
+
+    #[test]
+    fn lost_partitions_are_not_waited_for_and_never_committed() {
+        let (consumer, at) = member(Duration::from_secs(60));
+        let begun = Instant::now();
+        let member = Arc::clone(consumer.context());
+        member.let_go(&consumer, &[at], true);
+        assert!(begun.elapsed() < Duration::from_secs(30));
+        assert_eq!(member.health.snapshot().failed_commits, 0, "none was tried");
+        assert!(lock(&member.assignment).partitions().is_empty());
+        assert!(
+            member.desk.await_release(Duration::ZERO).is_empty(),
+            "none is awaited"
+        );
+    }
+
+    #[test]
+    fn revoked_partitions_are_waited_for_and_committed_though_not_for_ever() {
+        let (consumer, at) = member(Duration::from_millis(100));
+        let begun = Instant::now();
+        let member = Arc::clone(consumer.context());
+        member.let_go(&consumer, &[at], false);
+        let elapsed = begun.elapsed();
+        assert!(elapsed >= Duration::from_millis(100), "{elapsed:?}");
+        assert!(elapsed < Duration::from_secs(30), "{elapsed:?}");
+        assert_eq!(member.health.snapshot().failed_commits, 1, "one was tried");
+        assert!(member.desk.acknowledged().is_empty());
+        // Its drop would wait for the commit as long as a session lasts.
+        std::mem::forget(consumer);
+    }
+}

@@ -79,21 +79,22 @@ where
             .iter()
             .zip(assigned)
             .any(|(row, a)| lost_its_tail(row, a));
+        // Read under the rows' locks: what these positions prove, they prove in this namespace.
         let namespace = match lost_tail {
-            true => Some(self.ledger.bump_mark_namespace().await?),
-            false => None,
+            true => self.ledger.bump_mark_namespace().await?,
+            false => self.ledger.mark_namespace().await?,
         };
         match self.ledger.commit().await {
             Ok(_) => {}
             Err(CommitError::Failed(error) | CommitError::Unknown(error)) => return Err(error),
         }
-        if let Some(namespace) = namespace {
+        if lost_tail {
             info!(
                 namespace,
                 "our own commits are ahead of Postgres: earlier marks are forgotten"
             );
-            self.filter.set_namespace(namespace);
         }
+        self.filter.set_namespace(namespace);
         Ok(Claimed {
             epochs,
             takes,

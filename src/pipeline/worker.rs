@@ -15,7 +15,7 @@ use crate::event::TopicPartition;
 use crate::filter::Filter;
 use crate::filter::recent::RecentSet;
 use crate::handler::Handler;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Standing};
 use crate::source::{Assigned, Next, Source};
 use crate::telemetry::Heartbeat;
 
@@ -133,10 +133,8 @@ where
         self.waters.clear();
         self.ledger.connect().await?;
         self.handler.prepare(self.ledger.connection()?).await?;
-        let namespace = self.ledger.mark_namespace().await?;
-        self.filter.set_namespace(namespace);
-        self.connected = true;
         self.resync().await?;
+        self.connected = true;
         self.health.postgres_is(true);
         Ok(())
     }
@@ -144,8 +142,7 @@ where
     /// Compares what this worker believes of its partitions with what Postgres says, which is the
     /// truth even where it is older.
     async fn resync(&mut self) -> Result<(), Error> {
-        let standings = self.ledger.standings().await?;
-        self.waters.read(&standings);
+        let standings = self.learn().await?;
         let owned: Vec<_> = self
             .owned
             .iter()
@@ -221,9 +218,18 @@ where
         }
     }
 
-    async fn read_standings(&mut self) -> Result<(), Error> {
+    /// Reads how far everybody is, and then which marks count. In this order: a position that was
+    /// set forward proves nothing about marks from before, and its namespace is committed with it.
+    async fn learn(&mut self) -> Result<Vec<Standing>, Error> {
         let standings = self.ledger.standings().await?;
+        let namespace = self.ledger.mark_namespace().await?;
+        self.filter.set_namespace(namespace);
         self.waters.read(&standings);
+        Ok(standings)
+    }
+
+    async fn read_standings(&mut self) -> Result<(), Error> {
+        let standings = self.learn().await?;
         for row in &standings {
             if self
                 .owned

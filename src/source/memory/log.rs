@@ -78,9 +78,8 @@ impl Log {
     }
 
     pub(super) fn hand_over(&mut self, at: &TopicPartition, member: usize) {
-        if let Some(partition) = self.partitions.get_mut(at) {
-            (partition.member, partition.heir) = (Some(member), None);
-        }
+        let partition = self.partitions.entry(at.clone()).or_default();
+        (partition.member, partition.heir) = (Some(member), None);
         let assigned = self.assigned(at);
         if let (Some(member), Some(assigned)) = (self.members.get_mut(member), assigned) {
             member.inbox.push_back(Next::Assigned(vec![assigned]));

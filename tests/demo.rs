@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
@@ -124,6 +124,8 @@ struct Running {
     processes: Vec<u32>,
     schema: String,
     folder: PathBuf,
+    /// What it says from now on.
+    said: JoinHandle<String>,
 }
 
 /// Starts a demo and waits until it produces: workers and Kafka are there.
@@ -138,7 +140,7 @@ fn start_demo() -> Running {
         lines.any(|line| line.starts_with("Producing")),
         "it produces"
     );
-    thread::spawn(move || lines.for_each(drop));
+    let said = thread::spawn(move || lines.map(|line| line + "\n").collect());
     let processes = children(demo.id());
     assert_eq!(processes.len(), 3, "a Kafka and two workers");
     let find = |name| {
@@ -157,6 +159,7 @@ fn start_demo() -> Running {
         processes,
         schema,
         folder,
+        said,
     }
 }
 
@@ -362,6 +365,33 @@ async fn an_interrupted_demo_takes_everything_away() {
         running.folder.display()
     );
     assert!(running.processes.iter().all(|process| !is_alive(*process)));
+}
+
+#[tokio::test]
+async fn a_worker_that_ends_unasked_ends_the_demo_with_the_end_of_its_log() {
+    let mut running = start_demo();
+    let worker = running.processes.iter().find(|process| {
+        fs::read_to_string(format!("/proc/{process}/cmdline"))
+            .is_ok_and(|line| line.contains("demo-worker"))
+    });
+    let kill = format!("kill -KILL {}", worker.expect("a worker"));
+    let sent = Command::new("sh").args(["-c", &kill]).status();
+    assert!(sent.expect("a shell").success());
+    wait_for("its end", || {
+        running.demo.try_wait().expect("its status").is_some()
+    });
+    let status = running.demo.wait().expect("its status");
+    let said = running.said.join().expect("what it said");
+    assert_eq!(status.code(), Some(1), "{said}");
+    let sentence = "ended too early (signal: 9 (SIGKILL))";
+    for part in [sentence, "the end of its log:", "partitions assigned"] {
+        assert!(said.contains(part), "no {part:?} in {said}");
+    }
+    assert!(
+        !has_schema(&running.schema).await,
+        "{} is left",
+        running.schema
+    );
 }
 
 #[tokio::test]

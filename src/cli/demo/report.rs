@@ -94,9 +94,11 @@ impl Report {
             "no"
         };
         format!(
-            "{}\n\n{}exactly once: {verdict}\n",
+            "{}\n\n{}workers killed and started again: {}; {:.1} s in all\nexactly once: {verdict}\n",
             self.table(),
             self.comparison.sentence(),
+            self.restarts,
+            self.took.as_secs_f64(),
         )
     }
 
@@ -222,6 +224,7 @@ mod tests {
         └───────────────────────────────────────────────────────────────────────────┘
 
         effects in Postgres: 70,000 for 70,000 events; missing 0, repeated 0, extra 0
+        workers killed and started again: 1; 12.3 s in all
         exactly once: yes
         ");
     }

@@ -55,7 +55,8 @@ pub(super) async fn tell(
     progress.begin(plan.produced());
     let (consumed, unread) = kill_in_the_middle(stage, &mut schema, plan, progress).await?;
     progress.say(&format!(
-        "Killed worker 1 (SIGKILL) after {} records, with {} before it; starting it again.",
+        "Killed worker 1 (SIGKILL) after {} records, with {} before it.\n\
+         Starting it again.",
         HumanCount(consumed),
         HumanCount(unread)
     ));

@@ -20,7 +20,7 @@ use crate::source::kafka::{KafkaHandle, KafkaSource, KafkaWorkerSource};
 mod assembly;
 mod state;
 
-pub use assembly::{fingerprint, postgres_settings};
+pub use assembly::{fingerprint, kafka_settings, postgres_settings};
 
 /// A running member of the group.
 pub struct Member<H> {

@@ -24,8 +24,11 @@ mod circuits;
 mod failure;
 mod link;
 mod marker;
+mod report;
 mod request;
 mod session;
+
+pub use report::{RedisReport, report};
 
 /// Where marks stand and how long.
 #[derive(Clone)]

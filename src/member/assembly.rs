@@ -41,7 +41,10 @@ pub(super) fn member_name(owner: Uuid) -> String {
     )
 }
 
-pub(super) fn kafka_settings(config: &Config, member: &str) -> Result<KafkaSettings, Error> {
+/// What a client of the pipeline's Kafka is told; `member` is what it calls itself.
+///
+/// Fatal where `kafka.start` cannot be used.
+pub fn kafka_settings(config: &Config, member: &str) -> Result<KafkaSettings, Error> {
     let topics = config.kafka.topics.clone();
     let start = start(config)?;
     let mut settings = KafkaSettings::new(&config.kafka.brokers, config.group(), topics, start);

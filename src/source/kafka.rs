@@ -22,6 +22,7 @@ mod assignment;
 mod desk;
 mod health;
 mod inquiry;
+mod log;
 mod mailbox;
 mod membership;
 mod native;
@@ -39,6 +40,7 @@ use membership::Membership;
 use reader::Reader;
 use starts::Starts;
 
+pub use log::{KafkaLog, LogView, TopicLog};
 pub use settings::{KafkaSettings, Start};
 pub use worker::KafkaWorkerSource;
 

@@ -37,6 +37,38 @@ pub struct Fingerprint {
     pub handler_hash: String,
 }
 
+impl Fingerprint {
+    /// What a configured fingerprint has otherwise than this recorded one, of what is compared.
+    pub fn differences(&self, configured: &Self) -> Vec<Difference> {
+        let mut differences = Vec::new();
+        let mut note = |field, recorded: &str, configured: &str| {
+            if recorded != configured {
+                differences.push(Difference {
+                    field,
+                    recorded: recorded.to_owned(),
+                    configured: configured.to_owned(),
+                });
+            }
+        };
+        if let (Some(recorded), Some(configured)) = (&self.cluster, &configured.cluster) {
+            note("cluster", recorded, configured);
+        }
+        note(
+            "kafka.group",
+            &self.consumer_group,
+            &configured.consumer_group,
+        );
+        note("identity.from", &self.identity, &configured.identity);
+        note("identity.scope", &self.scope, &configured.scope);
+        note("handler.kind", &self.handler_kind, &configured.handler_kind);
+        let [recorded, wanted] = [self.retention, configured.retention].map(milliseconds);
+        if wanted < recorded {
+            note("dedup.retention", &written(recorded), &written(wanted));
+        }
+        differences
+    }
+}
+
 /// A pipeline whose fingerprint is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registered {
@@ -136,7 +168,7 @@ async fn record(
         )));
     };
     let pipeline_id: i32 = get(&row, "id")?;
-    let differences = compare(&row, fingerprint)?;
+    let differences = recorded(&row)?.differences(fingerprint);
     if change == Change::Register
         && let Some(first) = differences.first()
     {
@@ -221,43 +253,19 @@ async fn set(
     get(&row, "mark_namespace")
 }
 
-fn compare(row: &PgRow, fingerprint: &Fingerprint) -> Result<Vec<Difference>, Error> {
-    let mut differences = Vec::new();
-    let mut note = |field, recorded: String, configured: &str| {
-        if recorded != configured {
-            differences.push(Difference {
-                field,
-                recorded,
-                configured: configured.to_owned(),
-            });
-        }
-    };
-    let cluster: Option<String> = get(row, "cluster")?;
-    if let (Some(recorded), Some(configured)) = (cluster, &fingerprint.cluster) {
-        note("cluster", recorded, configured);
-    }
-    note(
-        "kafka.group",
-        get(row, "consumer_group")?,
-        &fingerprint.consumer_group,
-    );
-    note(
-        "identity.from",
-        get(row, "identity")?,
-        &fingerprint.identity,
-    );
-    note("identity.scope", get(row, "scope")?, &fingerprint.scope);
-    note(
-        "handler.kind",
-        get(row, "handler_kind")?,
-        &fingerprint.handler_kind,
-    );
-    let recorded: i64 = get(row, "retention_ms")?;
-    let configured = milliseconds(fingerprint.retention);
-    if configured < recorded {
-        note("dedup.retention", written(recorded), &written(configured));
-    }
-    Ok(differences)
+/// A fingerprint as it is recorded.
+pub(super) fn recorded(row: &PgRow) -> Result<Fingerprint, Error> {
+    let retention_ms: i64 = get(row, "retention_ms")?;
+    Ok(Fingerprint {
+        pipeline: get(row, "name")?,
+        cluster: get(row, "cluster")?,
+        consumer_group: get(row, "consumer_group")?,
+        identity: get(row, "identity")?,
+        scope: get(row, "scope")?,
+        retention: Duration::from_millis(retention_ms.unsigned_abs()),
+        handler_kind: get(row, "handler_kind")?,
+        handler_hash: get(row, "handler_hash")?,
+    })
 }
 
 fn refusal(pipeline: &str, difference: &Difference) -> Error {

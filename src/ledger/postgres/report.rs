@@ -1,18 +1,21 @@
 //! What commands show of a pipeline.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
+use super::pipeline::{Fingerprint, recorded};
 use super::session::{Session, get};
 use super::settings::PostgresSettings;
 use crate::error::Error;
 use crate::outcome::{Outcome, Tally};
 
 const POSITIONS: &str = include_str!("../../../sql/report/positions.sql");
+const FINGERPRINT: &str = include_str!("../../../sql/report/fingerprint.sql");
 const SIZES: &str = include_str!("../../../sql/report/sizes.sql");
 const DEAD_LETTERS: &str = include_str!("../../../sql/report/dead_letters.sql");
 const DEAD_LETTER: &str = include_str!("../../../sql/report/dead_letter.sql");
@@ -47,6 +50,14 @@ pub struct PositionReport {
     pub event_time: Option<Timestamp>,
     /// When the row last changed, on the database's clock.
     pub updated_at: Timestamp,
+    /// How long ago that was, on the same clock.
+    pub age: Duration,
+    /// Whether the owner's process has a connection to this database.
+    pub owner_connected: bool,
+    /// The topic's id when it was claimed.
+    pub topic_id: Option<Uuid>,
+    /// The cluster's id when it was claimed.
+    pub cluster_id: Option<String>,
     /// Outcomes of every record consumed.
     pub tally: Tally,
     /// Ids that came again with another body.
@@ -155,6 +166,16 @@ impl Observer {
         rows.iter().map(position).collect()
     }
 
+    /// The fingerprint that is recorded.
+    pub async fn fingerprint(&mut self) -> Result<Fingerprint, Error> {
+        let query = self.session.query(FINGERPRINT);
+        let row = self
+            .session
+            .fetch_one("read the fingerprint", query)
+            .await?;
+        recorded(&row)
+    }
+
     /// How much the pipeline keeps.
     pub async fn sizes(&mut self) -> Result<Sizes, Error> {
         let query = self.session.query(SIZES);
@@ -228,6 +249,10 @@ fn position(row: &PgRow) -> Result<PositionReport, Error> {
         stopped: get(row, "stopped")?,
         event_time: optional_time(row, "event_time_us")?,
         updated_at: time(row, "updated_at_us")?,
+        age: Duration::from_micros(get::<i64>(row, "age_us")?.max(0).unsigned_abs()),
+        owner_connected: get(row, "owner_connected")?,
+        topic_id: get(row, "topic_id")?,
+        cluster_id: get(row, "cluster_id")?,
         tally: Tally::from_counts(counts),
         conflicts: get::<i64>(row, "conflicts")?.unsigned_abs(),
     })

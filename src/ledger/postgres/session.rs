@@ -252,8 +252,9 @@ async fn find_pipeline(
         .map_err(|error| Error::postgres("find the pipeline", error))?;
     let Some(row) = found else {
         return Err(Error::fatal(format!(
-            "pipeline {pipeline:?} is not in the database any more: was it restored or emptied? \
-             Restart to register it again"
+            "pipeline {pipeline:?} is not in the database: it was never run with this one \
+             (`onceonly run` registers it), or the database was restored or emptied; or is another \
+             database, schema or name meant?"
         )));
     };
     Ok((get(&row, "id")?, get(&row, "generation")?))

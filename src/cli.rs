@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
@@ -12,13 +13,21 @@ use onceonly::config::{Config as Configuration, ConfigError, Layers};
 use onceonly::http::ListenError;
 
 mod config;
+mod confirm;
+mod dead_letters;
 mod demo;
 mod lifeline;
 mod logs;
 mod migrate;
 mod mock_broker;
 mod output;
+mod pipeline;
+mod position;
 mod run;
+mod status;
+
+/// How long a command waits for each answer of Kafka.
+pub(crate) const KAFKA_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Gives every event of a Kafka topic exactly one effect in Postgres.
 #[derive(Debug, Parser)]
@@ -78,6 +87,10 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Run),
+    Status(status::Status),
+    DeadLetters(dead_letters::DeadLetters),
+    Position(position::Position),
+    Pipeline(pipeline::Pipeline),
     Migrate(migrate::Migrate),
     Config(config::Config),
     Demo(demo::Demo),
@@ -92,6 +105,10 @@ impl Command {
     async fn run(self, global: &Global) -> anyhow::Result<ExitCode> {
         match self {
             Self::Run(command) => command.run(global).await,
+            Self::Status(command) => command.run(global).await,
+            Self::DeadLetters(command) => command.run(global).await,
+            Self::Position(command) => command.run(global).await,
+            Self::Pipeline(command) => command.run(global).await,
             Self::Migrate(command) => command.run(global).await,
             Self::Config(command) => command.run(global),
             Self::Demo(command) => command.run().await,

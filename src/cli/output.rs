@@ -1,12 +1,14 @@
 //! Results on standard output.
 
 use std::io::{ErrorKind, Write as _};
+use std::time::Duration;
 
 use anyhow::Context as _;
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
+use jiff::Timestamp;
 use serde::Serialize;
 
-/// The width of tables where no terminal tells one.
+/// The width of tables where neither a terminal nor `COLUMNS` tells one.
 const WIDTH: u16 = 100;
 
 /// Prints a text as it is. A reader that has gone away has seen enough; that is no error.
@@ -31,7 +33,51 @@ pub(crate) fn table() -> Table {
         .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Dynamic);
     if table.width().is_none() {
-        table.set_width(WIDTH);
+        table.set_width(columns().unwrap_or(WIDTH));
     }
     table
+}
+
+/// Keeps the first column from being wrapped, unless it is long: names are there to be copied.
+pub(crate) fn keep_first_column(table: &mut Table) {
+    const LONGEST: u16 = 40;
+    let width = table.column_max_content_widths().first().copied();
+    if width.is_some_and(|width| width <= LONGEST)
+        && let Some(column) = table.column_mut(0)
+    {
+        column.set_constraint(ColumnConstraint::ContentWidth);
+    }
+}
+
+fn columns() -> Option<u16> {
+    let columns = std::env::var("COLUMNS").ok()?.parse().ok()?;
+    (columns > 0).then_some(columns)
+}
+
+/// A text that somebody else wrote, without what would steer the terminal. Line feeds and tabs
+/// stay.
+pub(crate) fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() && !matches!(c, '\n' | '\t') {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// A time to the second, in UTC.
+pub(crate) fn time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// A span in its greatest unit.
+pub(crate) fn span(span: Duration) -> String {
+    match span.as_secs() {
+        seconds @ 0..60 => format!("{seconds}s"),
+        seconds @ 60..3_600 => format!("{}m", seconds / 60),
+        seconds @ 3_600..172_800 => format!("{}h", seconds / 3_600),
+        seconds => format!("{}d", seconds / 86_400),
+    }
 }

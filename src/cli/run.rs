@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use clap::Args;
 use onceonly::config::{Config, PayloadKind};
+use onceonly::handler::Handler as _;
 use onceonly::handler::sql::{PayloadKind as SqlPayload, SqlHandler, SqlSettings};
 use onceonly::http::operator::Operator;
-use onceonly::member::Member;
+use onceonly::ledger::postgres::Fingerprint;
+use onceonly::member::{self, Member};
 use onceonly::shutdown::Shutdown;
 use onceonly::telemetry::Exporter;
 
@@ -40,6 +42,15 @@ impl Run {
         result?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// What the database records of a pipeline, as this configuration has it.
+pub(crate) fn fingerprint(config: &Config) -> anyhow::Result<Fingerprint> {
+    if let Some(sentence) = config.unsupported().into_iter().next() {
+        return Err(Usage(sentence).into());
+    }
+    let handler = handler(config)?;
+    Ok(member::fingerprint(config, handler.name(), &handler.text()))
 }
 
 fn handler(config: &Config) -> anyhow::Result<SqlHandler> {

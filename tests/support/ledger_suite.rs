@@ -464,6 +464,14 @@ pub async fn each_attempt_is_settled_once(store: &impl Store) {
     );
     let met = fates(&mut ledger, &[1, 2, 3]).await;
     assert_eq!(met, [Fate::Applied, Fate::Waiting, Fate::Dead]);
+    for stale in [None, retry, Some(Verdict::Dead)] {
+        let late = [result(2, 1, stale)];
+        assert_eq!(
+            ledger.settle(&late).await.unwrap(),
+            0,
+            "an end of the attempt before"
+        );
+    }
     assert_eq!(ledger.settle(&[result(2, 2, None)]).await.unwrap(), 1);
     assert_eq!(fates(&mut ledger, &[2]).await, [Fate::Applied]);
     ledger.commit().await.unwrap();

@@ -136,39 +136,48 @@ async fn a_row_that_is_held_for_too_long_is_worth_another_try() {
 #[tokio::test(flavor = "multi_thread")]
 async fn positions_are_locked_in_one_order_whatever_the_order_of_the_moves() {
     let database = Database::with_pipeline("orders").await;
-    let mut first = database.ledger("orders").await;
-    let partitions: Vec<_> = (0..20).collect();
-    first.begin().await.unwrap();
-    let starts: Vec<_> = partitions.iter().map(|&partition| (partition, 0)).collect();
-    first.insert_positions("orders", &starts).await.unwrap();
-    first.commit().await.unwrap();
-    let mut workers = tokio::task::JoinSet::new();
-    for worker in 0..4 {
-        let mut ledger = database.ledger("orders").await;
-        let mut at: Vec<_> = partitions.iter().map(|&partition| at(partition)).collect();
-        at.rotate_left(worker * 5);
-        if worker % 2 == 1 {
-            at.reverse();
-        }
-        workers.spawn(async move {
-            for _ in 0..50 {
-                ledger.begin().await.unwrap();
-                let moves = at.iter().map(|at| Move {
-                    at,
-                    epoch: 0,
-                    from: 0,
-                    to: 1,
-                    event_time_ms: None,
-                });
-                let moves: Vec<_> = moves.collect();
-                ledger.advance(&moves).await.expect("no deadlock");
-                ledger.rollback().await.unwrap();
-            }
+    let (mut holder, mut mover) = (
+        database.ledger("orders").await,
+        database.ledger("orders").await,
+    );
+    holder.begin().await.unwrap();
+    let starts = [(1, 0), (5, 0), (9, 0)];
+    holder.insert_positions("orders", &starts).await.unwrap();
+    holder.commit().await.unwrap();
+    // Among many rows the plan takes those of the moves in their order, unless told otherwise.
+    database
+        .run(
+            "insert into onceonly.position (pipeline_id, topic, partition, next_offset, high_water)
+             select 1, 'many', n, 0, 0 from generate_series(0, 5000) n",
+        )
+        .await;
+    database.run("analyze onceonly.position").await;
+    holder.begin().await.unwrap();
+    holder.lock_positions(&[at(5)]).await.unwrap();
+    let moving = tokio::spawn(async move {
+        let partitions = [at(9), at(5), at(1)];
+        let moves = partitions.each_ref().map(|at| Move {
+            at,
+            epoch: 0,
+            from: 0,
+            to: 1,
+            event_time_ms: None,
         });
-    }
-    while let Some(worker) = workers.join_next().await {
-        worker.unwrap();
-    }
+        mover.begin().await.unwrap();
+        mover.advance(&moves).await.unwrap()
+    });
+    someone_waits(&database).await;
+    let free = "select string_agg(partition::text, ' ' order by partition) from (
+                    select partition from onceonly.position where topic = 'orders'
+                    for update skip locked
+                ) free";
+    let free: String = database.value(free).await;
+    assert_eq!(
+        free, "9",
+        "the mover has the first, waits for the second, wants the third"
+    );
+    holder.commit().await.unwrap();
+    assert!(moving.await.unwrap().is_empty());
 }
 
 async fn claim_raw(connection: &mut PgConnection, keys: &[Uuid]) -> sqlx::Result<()> {

@@ -241,6 +241,13 @@ pub trait Ledger: Send {
         entries: &[Entry<'_>],
     ) -> impl Future<Output = Result<Vec<Claim>, Error>> + Send;
 
+    /// Whether each entry's body is another than the one that came with its id first, in this
+    /// transaction or before. Ids may repeat; an unknown one, or one without a hash, has none.
+    fn conflicts(
+        &mut self,
+        entries: &[Entry<'_>],
+    ) -> impl Future<Output = Result<Vec<bool>, Error>> + Send;
+
     /// What the handler writes with.
     fn connection(&mut self) -> Result<&mut Self::Connection, Error>;
 

@@ -215,6 +215,16 @@ impl<X: Faults> Ledger for MemoryLedger<X> {
         Ok(claims)
     }
 
+    async fn conflicts(&mut self, entries: &[Entry<'_>]) -> Result<Vec<bool>, Error> {
+        self.step(Step::Claim).await?;
+        let ledger = &self.tables()?.ledger;
+        let differs = |entry: &Entry<'_>| {
+            let known = ledger.get(&entry.key).copied().flatten();
+            known.zip(entry.body_hash).is_some_and(|(a, b)| a != b)
+        };
+        Ok(entries.iter().map(differs).collect())
+    }
+
     fn connection(&mut self) -> Result<&mut Tables, Error> {
         if self.transaction.is_some() {
             return self.tables();

@@ -152,6 +152,11 @@ impl Ledger for PostgresLedger {
         self.noting(claims)
     }
 
+    async fn conflicts(&mut self, entries: &[Entry<'_>]) -> Result<Vec<bool>, Error> {
+        let found = claim::conflicts(self.session()?, entries).await;
+        self.noting(found)
+    }
+
     fn connection(&mut self) -> Result<&mut PgConnection, Error> {
         Ok(&mut self.session()?.connection)
     }

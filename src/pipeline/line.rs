@@ -163,6 +163,9 @@ where
         if !entries.is_empty() {
             plan.meet(&self.ledger.claim(&entries).await?);
         }
+        if self.settings.detect_conflicts {
+            self.compare_repeats(work, &mut plan).await?;
+        }
         let handled = plan.to_handle(work, part);
         self.handle(work, &handled).await?;
         let parked = plan.parked(work, part, || self.settings.judge(1));
@@ -186,6 +189,17 @@ where
                 plan: Box::new(plan),
             }),
         }
+    }
+
+    /// Repeats that were recognised without the ledger are compared with it all the same.
+    async fn compare_repeats(&mut self, work: &Work, plan: &mut Plan) -> Result<(), Error> {
+        let repeats = plan.repeats();
+        if !repeats.is_empty() {
+            let entries = work.entries(&repeats, true);
+            let conflicts = self.ledger.conflicts(&entries).await?;
+            plan.note_conflicts(&repeats, &conflicts);
+        }
+        Ok(())
     }
 
     async fn handle(&mut self, work: &Work, handled: &[u32]) -> Result<(), Stopped> {

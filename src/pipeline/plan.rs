@@ -7,7 +7,7 @@ use super::work::{Part, Work};
 use crate::event::TopicPartition;
 use crate::filter::recent::RecentSet;
 use crate::filter::{Mark, Probe};
-use crate::identity::{self, EventKey};
+use crate::identity::EventKey;
 use crate::ledger::{Claim, Entry, Fate, Move, Parked, Verdict};
 use crate::outcome::{Layer, Outcome, Tally};
 
@@ -180,16 +180,27 @@ impl Plan {
 
     /// The ids to claim, sorted by key, none twice.
     pub fn entries<'a>(&self, work: &'a Work, detect_conflicts: bool) -> Vec<Entry<'a>> {
-        let entry = |&index: &u32| {
-            let event = work.event(index);
-            let body_hash = detect_conflicts.then(|| identity::body_hash(event));
-            Entry {
-                key: work.key(index),
-                event,
-                body_hash,
-            }
+        work.entries(&self.claims, detect_conflicts)
+    }
+
+    /// Events that were recognised without the ledger's word on their bodies.
+    pub fn repeats(&self) -> Vec<u32> {
+        let is_repeat = |outcome| {
+            matches!(
+                outcome,
+                Outcome::Duplicate(Layer::Batch | Layer::Recent | Layer::Redis)
+            )
         };
-        self.claims.iter().map(entry).collect()
+        self.outcomes()
+            .filter_map(|(index, outcome)| is_repeat(outcome).then_some(index))
+            .collect()
+    }
+
+    /// Takes the ledger's word on them, in the same order.
+    pub fn note_conflicts(&mut self, repeats: &[u32], conflicts: &[bool]) {
+        let found = repeats.iter().zip(conflicts);
+        let found = found.filter_map(|(&index, &conflict)| conflict.then_some(index));
+        self.conflicts.extend(found);
     }
 
     /// Takes the ledger's answers: what is not new is a duplicate.

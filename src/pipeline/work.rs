@@ -7,8 +7,8 @@ use hashbrown::HashMap;
 use super::ownership::Ownership;
 use crate::event::{Batch, Event, TopicPartition};
 use crate::filter::{Lookup, Place, Probe};
-use crate::identity::{EventKey, Found, Ids, Scope};
-use crate::ledger::Failure;
+use crate::identity::{self, EventKey, Found, Ids, Scope};
+use crate::ledger::{Entry, Failure};
 
 /// A batch with its ids and with what was found before any transaction.
 #[derive(Debug)]
@@ -85,6 +85,20 @@ impl Work {
             }
         };
         indexes.iter().map(lookup).collect()
+    }
+
+    /// What to ask the ledger about these records.
+    pub fn entries<'a>(&'a self, indexes: &[u32], detect_conflicts: bool) -> Vec<Entry<'a>> {
+        let entry = |&index: &u32| {
+            let event = self.event(index);
+            let body_hash = detect_conflicts.then(|| identity::body_hash(event));
+            Entry {
+                key: self.key(index),
+                event,
+                body_hash,
+            }
+        };
+        indexes.iter().map(entry).collect()
     }
 
     /// Records of the part on which the filter holds a claim of this attempt.

@@ -316,6 +316,14 @@ pub async fn another_body_is_a_conflict(store: &impl Store) {
     assert_eq!(conflicts(&mut ledger, Some(8)).await, [true, true, false]);
     assert_eq!(conflicts(&mut ledger, Some(7)).await, [false, false, false]);
     assert_eq!(conflicts(&mut ledger, None).await, [false, false, false]);
+
+    // Asked without claiming: in any order, any number of times, unknown or of this transaction.
+    claim(&mut ledger, &[4], Some(7)).await;
+    let (batch, ids) = records(&[4, 1, 5, 1, 3]);
+    let mut asked = entries(&batch, &ids, Some(8));
+    asked[1].body_hash = Some(7);
+    let found = ledger.conflicts(&asked).await.unwrap();
+    assert_eq!(found, [true, false, false, true, false]);
     ledger.rollback().await.unwrap();
 }
 

@@ -35,12 +35,17 @@ pub(super) async fn claim(
         return Ok(vec![new; entries.len()]);
     }
     let claimed: HashSet<Uuid> = claimed.into_iter().collect();
-    let known: Vec<&Entry<'_>> = entries
+    let known: Vec<Entry<'_>> = entries
         .iter()
         .filter(|entry| !claimed.contains(&entry.key.0))
+        .copied()
         .collect();
     let fates = fates(session, &known).await?;
-    let conflicts = conflicts(session, &known).await?;
+    let conflicts: HashSet<Uuid> = known
+        .iter()
+        .zip(conflicts(session, &known).await?)
+        .filter_map(|(entry, conflict)| conflict.then_some(entry.key.0))
+        .collect();
     let answer = |entry: &Entry<'_>| Claim {
         fate: match claimed.contains(&entry.key.0) {
             true => Fate::New,
@@ -88,7 +93,7 @@ async fn insert(
     get(&row, "coalesce")
 }
 
-async fn fates(session: &mut Session, known: &[&Entry<'_>]) -> Result<HashMap<Uuid, Fate>, Error> {
+async fn fates(session: &mut Session, known: &[Entry<'_>]) -> Result<HashMap<Uuid, Fate>, Error> {
     let keys: Vec<Uuid> = known.iter().map(|entry| entry.key.0).collect();
     let query = session.query(FATES).bind(keys);
     let rows = session.fetch_all("look up known ids", query).await?;
@@ -103,15 +108,23 @@ async fn fates(session: &mut Session, known: &[&Entry<'_>]) -> Result<HashMap<Uu
     Ok(fates)
 }
 
-async fn conflicts(session: &mut Session, known: &[&Entry<'_>]) -> Result<HashSet<Uuid>, Error> {
-    let hashed = known
-        .iter()
-        .filter_map(|entry| Some((entry.key.0, entry.body_hash?)));
-    let (keys, hashes): (Vec<Uuid>, Vec<i64>) = hashed.unzip();
-    if keys.is_empty() {
-        return Ok(HashSet::new());
+pub(super) async fn conflicts(
+    session: &mut Session,
+    entries: &[Entry<'_>],
+) -> Result<Vec<bool>, Error> {
+    let mut conflicts = vec![false; entries.len()];
+    if entries.iter().all(|entry| entry.body_hash.is_none()) {
+        return Ok(conflicts);
     }
+    let keys: Vec<Uuid> = entries.iter().map(|entry| entry.key.0).collect();
+    let hashes: Vec<Option<i64>> = entries.iter().map(|entry| entry.body_hash).collect();
     let query = session.sql.query(CONFLICTS).bind(keys).bind(hashes);
-    let rows = session.fetch_all("compare bodies", query).await?;
-    rows.iter().map(|row| get(row, "event_key")).collect()
+    for row in &session.fetch_all("compare bodies", query).await? {
+        let ordinal: i64 = get(row, "ordinal")?;
+        let index = usize::try_from(ordinal - 1).ok();
+        if let Some(conflict) = index.and_then(|index| conflicts.get_mut(index)) {
+            *conflict = true;
+        }
+    }
+    Ok(conflicts)
 }

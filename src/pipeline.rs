@@ -85,27 +85,29 @@ impl Settings {
                 message,
             })
         };
+        // First of all: where the id stands in the value, a tombstone has none.
+        if event.payload().is_none_or(<[u8]>::is_empty) {
+            match self.on_tombstone {
+                OnTombstone::Skip => return Sort::Skip,
+                OnTombstone::Pass => {}
+                OnTombstone::DeadLetter => {
+                    return failure(
+                        "tombstone",
+                        "the value is null or empty (handler.on_tombstone)".to_owned(),
+                    );
+                }
+            }
+        }
         match found {
-            Found::Missing(_) if self.identity.on_missing == OnMissing::Skip => return Sort::Skip,
+            Found::Id | Found::Place => Sort::Take,
+            Found::Missing(_) if self.identity.on_missing == OnMissing::Skip => Sort::Skip,
             Found::Missing(reason) => {
                 let from = &self.identity.from;
-                return failure(
+                failure(
                     "missing-id",
                     format!("no id by identity.from = \"{from}\": {reason}"),
-                );
+                )
             }
-            Found::Id | Found::Place => {}
-        }
-        if event.payload().is_some_and(|payload| !payload.is_empty()) {
-            return Sort::Take;
-        }
-        match self.on_tombstone {
-            OnTombstone::Skip => Sort::Skip,
-            OnTombstone::Pass => Sort::Take,
-            OnTombstone::DeadLetter => failure(
-                "tombstone",
-                "the value is null or empty (handler.on_tombstone)".to_owned(),
-            ),
         }
     }
 }

@@ -86,6 +86,7 @@ fn push_row(out: &mut Vec<u8>, new: &NewEvent<'_>, payload: PayloadKind, header_
     push(out, event.key());
     sized(out, |out| push_headers(out, new, header_type));
     match (payload, event.payload()) {
+        (PayloadKind::Json, Some([]) | None) => push(out, None),
         (PayloadKind::Json, Some(json)) => sized(out, |out| {
             out.push(JSONB_VERSION);
             out.extend_from_slice(json);

@@ -48,6 +48,8 @@ pub(super) fn screen(
     }
     let bytes = event.payload()?;
     match payload {
+        // Passed on as null, like a tombstone.
+        PayloadKind::Json if bytes.is_empty() => None,
         PayloadKind::Json => screen_json(bytes),
         PayloadKind::Text => screen_text(bytes),
         PayloadKind::Bytes => None,

@@ -9,6 +9,8 @@ use onceonly::ledger::postgres::{
 use sqlx::postgres::{PgConnectOptions, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 
+use tokio::runtime::{Handle, RuntimeFlavor};
+
 use super::service;
 
 /// Created by the test, dropped with it.
@@ -133,7 +135,13 @@ impl Drop for Database {
                 &format!("drop database if exists {name} with (force)"),
             ));
         });
-        _ = dropped.join();
+        // A server that drops a database waits for every session, also for one that a task of this
+        // runtime is about to open: the runtime must go on meanwhile.
+        let wait = || _ = dropped.join();
+        match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+            Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait),
+            _ => wait(),
+        }
     }
 }
 

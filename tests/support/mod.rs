@@ -5,6 +5,7 @@
 pub mod database;
 pub mod filter_suite;
 pub mod ledger_suite;
+pub mod line;
 pub mod logs;
 pub mod pooler;
 pub mod proxy;

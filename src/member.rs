@@ -67,6 +67,7 @@ impl<H: Handler<PgConnection> + 'static> Member<H> {
     /// Works until `end` is cancelled; then drains, commits and leaves the group. An error is one
     /// that only a person can mend; the group is left all the same.
     pub async fn run(mut self, end: CancellationToken) -> Result<(), Error> {
+        self.fingerprint.cluster = self.kafka.cluster_id().await;
         let registered = self.register(&end).await;
         let mut tasks = JoinSet::new();
         let retrier_end = CancellationToken::new();

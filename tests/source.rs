@@ -1108,3 +1108,19 @@ async fn a_pattern_begins_by_the_configuration_what_it_finds_first_and_at_its_be
     drop(sources);
     handle.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_tells_its_cluster_before_anything_is_assigned() {
+    let topics = vec![support::unique("absent")];
+    let settings = KafkaSettings::new(
+        support::brokers(),
+        &topics[0],
+        topics.clone(),
+        Start::Latest,
+    );
+    let (sources, handle) = KafkaSource::open(settings, 1).expect("a source");
+    let cluster = handle.cluster_id().await.expect("a cluster id");
+    assert_eq!(cluster.len(), 22, "a base64 uuid: {cluster}");
+    drop(sources);
+    handle.close().await;
+}

@@ -123,7 +123,7 @@ pub fn fingerprint(config: &Config, handler_kind: &str, handler_text: &str) -> F
     let identity = config.identity();
     Fingerprint {
         pipeline: config.pipeline.clone(),
-        // Each position remembers its cluster, and is compared when it is claimed.
+        // For whoever asks a broker. Where none tells, positions are compared when they are claimed.
         cluster: None,
         consumer_group: config.group().to_owned(),
         identity: identity.from.to_string(),

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::error::Error;
 use crate::event::TopicPartition;
@@ -98,8 +98,13 @@ impl KafkaSource {
             })
             .collect();
         let (over, closed) = watch::channel(false);
+        let handle = KafkaHandle {
+            membership,
+            inquiries: inquiries.clone(),
+            closed,
+        };
         spawn(Arc::new(consumer), inquiries, asked, &settings, over)?;
-        Ok((ends, KafkaHandle { membership, closed }))
+        Ok((ends, handle))
     }
 }
 
@@ -170,6 +175,7 @@ fn leave(reader: Reader, asking: thread::JoinHandle<()>) {
 #[derive(Clone)]
 pub struct KafkaHandle {
     membership: Arc<Membership>,
+    inquiries: Inquiries,
     closed: watch::Receiver<bool>,
 }
 
@@ -183,6 +189,13 @@ impl KafkaHandle {
         let mut closed = self.closed.clone();
         // The sender goes away only when the thread is over.
         let _ = closed.wait_for(|closed| *closed).await;
+    }
+
+    /// The cluster's id, where a broker tells it within a few seconds.
+    pub async fn cluster_id(&self) -> Option<String> {
+        let (reply, answer) = oneshot::channel();
+        self.inquiries.ask(Job::Cluster { reply }).ok()?;
+        answer.await.ok().flatten()
     }
 
     /// How the source fares at this moment.

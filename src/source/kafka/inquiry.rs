@@ -74,6 +74,9 @@ pub(super) enum Job {
         first: bool,
         reply: oneshot::Sender<Result<Vec<TopicStart>, Error>>,
     },
+    Cluster {
+        reply: oneshot::Sender<Option<String>>,
+    },
     Stop,
 }
 
@@ -181,6 +184,11 @@ impl Inquirer {
                         None
                     }
                 }
+            }
+            Job::Cluster { reply } => {
+                // Whoever asked may have gone.
+                let _ = reply.send(self.consumer.client().fetch_cluster_id(CALL_TIMEOUT));
+                None
             }
             Job::Stop => None,
         }

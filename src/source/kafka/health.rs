@@ -14,6 +14,10 @@ use crate::event::TopicPartition;
 /// How long the same kind of error is not logged again.
 const QUIET: Duration = Duration::from_secs(60);
 
+/// How long a broker may leave requests unanswered. One that is read from answers several times a
+/// second.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
 /// Of the client's statistics only what is used.
 #[derive(Deserialize)]
 struct Statistics {
@@ -26,6 +30,20 @@ struct Statistics {
 #[derive(Deserialize)]
 struct Broker {
     state: String,
+    /// Requests without an answer.
+    #[serde(default)]
+    waitresp_cnt: i64,
+    /// Microseconds since anything came; -1 if nothing ever did.
+    #[serde(default)]
+    rxidle: i64,
+}
+
+impl Broker {
+    /// A connection that stands proves little: one that a network swallowed stands for minutes.
+    fn answers(&self) -> bool {
+        let is_silent = self.waitresp_cnt > 0 && self.rxidle > SILENCE_MAX.as_micros() as i64;
+        self.state == "UP" && !is_silent
+    }
 }
 
 #[derive(Deserialize)]
@@ -156,12 +174,15 @@ impl Health {
         );
     }
 
-    pub(super) fn rebalanced(&self) {
+    /// Notes that partitions came or went, by the word of a broker or for want of it.
+    pub(super) fn rebalanced(&self, told_by_broker: bool) {
         let mut observed = lock(&self.observed);
         observed.rebalances += 1;
         observed.waiting = None;
         drop(observed);
-        self.connected(true);
+        if told_by_broker {
+            self.connected(true);
+        }
     }
 
     pub(super) fn saw_end(&self, at: &TopicPartition, end: i64) {
@@ -181,7 +202,7 @@ impl Health {
                 return self.warn("statistics", &format!("librdkafka's statistics: {error}"));
             }
         };
-        self.connected(statistics.brokers.values().any(|b| b.state == "UP"));
+        self.connected(statistics.brokers.values().any(Broker::answers));
         let mut observed = lock(&self.observed);
         for (topic, of) in &statistics.topics {
             let topic: Arc<str> = topic.as_str().into();
@@ -256,6 +277,25 @@ mod tests {
             let ends = [0, 1, -1].map(|p| health.end(&TopicPartition::new("t", p)));
             assert_eq!(ends, [Some(end), None, None]);
             assert!(health.snapshot().connected);
+        }
+    }
+
+    #[test]
+    fn a_broker_that_leaves_requests_unanswered_is_not_connected() {
+        let broker = |waiting: i64, idle_us: i64| {
+            format!(
+                r#"{{"brokers":{{"a":{{"state":"UP","waitresp_cnt":{waiting},"rxidle":{idle_us}}}}}}}"#
+            )
+        };
+        let health = Health::new(Vec::new(), false);
+        for (json, connected) in [
+            (broker(1, 5_000_001), false),
+            (broker(1, 4_999_999), true),
+            (broker(0, 60_000_000), true),
+            (broker(1, -1), true),
+        ] {
+            health.statistics(json.as_bytes());
+            assert_eq!(health.snapshot().connected, connected, "{json}");
         }
     }
 

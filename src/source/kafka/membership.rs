@@ -113,8 +113,7 @@ impl Membership {
         lock(&self.assignment).add(partitions);
     }
 
-    fn revoked(&self, consumer: &BaseConsumer<Self>, partitions: &TopicPartitionList) {
-        let lost = consumer.assignment_lost();
+    fn revoked(&self, consumer: &BaseConsumer<Self>, partitions: &TopicPartitionList, lost: bool) {
         self.let_go(consumer, &names(partitions), lost);
         let result = match consumer.rebalance_protocol() {
             RebalanceProtocol::Cooperative => consumer.incremental_unassign(partitions),
@@ -252,10 +251,12 @@ impl ConsumerContext for Membership {
     ) {
         if event == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
             self.assigned(consumer, partitions);
+            self.health.rebalanced(true);
         } else {
-            self.revoked(consumer, partitions);
+            let lost = consumer.assignment_lost();
+            self.revoked(consumer, partitions, lost);
+            self.health.rebalanced(!lost);
         }
-        self.health.rebalanced();
     }
 }
 

@@ -56,6 +56,13 @@ impl Error {
         Self::new(Class::Fatal, message)
     }
 
+    /// The connection is gone, or as good as that: nothing learned over it is believed any more.
+    pub fn lost_connection(message: impl Into<String>) -> Self {
+        let mut error = Self::transient(message);
+        error.disconnected = true;
+        error
+    }
+
     /// Keeps the cause.
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());

@@ -14,7 +14,7 @@ use super::{Handler, NewEvents};
 use crate::error::{Class, Error};
 use crate::event::Event;
 use crate::ledger::Failure;
-use crate::ledger::postgres::Sql;
+use crate::ledger::postgres::{ANSWER_TIMEOUT, Sql, answered};
 
 mod copy;
 mod screen;
@@ -145,6 +145,29 @@ impl SqlHandler {
         )))
     }
 
+    async fn prepare_session(&self, connection: &mut PgConnection) -> Result<(), Error> {
+        self.refuse_visible_batch(connection).await?;
+        self.learn_session(connection).await?;
+        sqlx::raw_sql(AssertSqlSafe(self.create_batch.clone()))
+            .execute(&mut *connection)
+            .await
+            .map_err(|error| Error::postgres("create the temporary table batch", error))?;
+        for (number, text) in (1..).zip(&self.statements) {
+            let statement = AssertSqlSafe(text.clone()).into_sql_str();
+            let prepared = connection.prepare(statement).await;
+            let prepared = prepared.map_err(|error| statement::explain(number, text, error))?;
+            let parameters = match prepared.parameters() {
+                Some(Either::Left(types)) => types.len(),
+                Some(Either::Right(count)) => count,
+                None => 0,
+            };
+            if parameters > 0 {
+                return Err(statement::with_parameters(number, text));
+            }
+        }
+        Ok(())
+    }
+
     async fn learn_session(&self, connection: &mut PgConnection) -> Result<(), Error> {
         let lost = |error| Error::postgres("look up the type of headers", error);
         let query = sqlx::query(AssertSqlSafe(self.session_query.clone()));
@@ -182,26 +205,12 @@ impl Handler<PgConnection> for SqlHandler {
     }
 
     async fn prepare(&self, connection: &mut PgConnection) -> Result<(), Error> {
-        self.refuse_visible_batch(connection).await?;
-        self.learn_session(connection).await?;
-        sqlx::raw_sql(AssertSqlSafe(self.create_batch.clone()))
-            .execute(&mut *connection)
-            .await
-            .map_err(|error| Error::postgres("create the temporary table batch", error))?;
-        for (number, text) in (1..).zip(&self.statements) {
-            let statement = AssertSqlSafe(text.clone()).into_sql_str();
-            let prepared = connection.prepare(statement).await;
-            let prepared = prepared.map_err(|error| statement::explain(number, text, error))?;
-            let parameters = match prepared.parameters() {
-                Some(Either::Left(types)) => types.len(),
-                Some(Either::Right(count)) => count,
-                None => 0,
-            };
-            if parameters > 0 {
-                return Err(statement::with_parameters(number, text));
-            }
-        }
-        Ok(())
+        answered(
+            ANSWER_TIMEOUT,
+            "prepare the handler",
+            self.prepare_session(connection),
+        )
+        .await
     }
 
     async fn handle(

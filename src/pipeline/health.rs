@@ -16,6 +16,7 @@ pub struct Health {
     /// Whether their loops turn.
     pub heartbeats: Heartbeats,
     postgres_down: AtomicBool,
+    postgres_silent: AtomicBool,
     connected_once: AtomicBool,
     fenced: AtomicU64,
     tally: Mutex<Tally>,
@@ -27,17 +28,32 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Health {
-    /// Notes whether Postgres answers. True if that is news.
+    /// Notes whether Postgres answers a worker. True if that is news.
     pub fn postgres_is(&self, up: bool) -> bool {
+        let missed = self.postgres_missed();
         if up {
             self.connected_once.store(true, Ordering::Relaxed);
+            self.postgres_silent.store(false, Ordering::Relaxed);
         }
-        self.postgres_down.swap(!up, Ordering::Relaxed) == up
+        self.postgres_down.store(!up, Ordering::Relaxed);
+        missed == up
+    }
+
+    /// Notes whether Postgres answers short questions beside the line, whose own may rightly take
+    /// long. True if that is news.
+    pub fn postgres_is_silent(&self, silent: bool) -> bool {
+        let missed = self.postgres_missed();
+        self.postgres_silent.store(silent, Ordering::Relaxed);
+        missed != self.postgres_missed()
+    }
+
+    fn postgres_missed(&self) -> bool {
+        self.postgres_down.load(Ordering::Relaxed) || self.postgres_silent.load(Ordering::Relaxed)
     }
 
     /// Whether a connection was made, and none is being missed since.
     pub fn postgres_up(&self) -> bool {
-        self.connected_once.load(Ordering::Relaxed) && !self.postgres_down.load(Ordering::Relaxed)
+        self.connected_once.load(Ordering::Relaxed) && !self.postgres_missed()
     }
 
     /// Counts a partition that another member claimed while this one believed to own it.

@@ -29,6 +29,18 @@ pub(super) enum Stopped {
     Unknown { error: Error, plan: Box<Plan> },
 }
 
+impl Stopped {
+    /// Whether there is nothing to roll back: a connection that is gone may never answer.
+    fn is_disconnect(&self) -> bool {
+        match self {
+            Self::Handling { error, .. } | Self::Around(error) | Self::Unknown { error, .. } => {
+                error.is_disconnect()
+            }
+            Self::Fenced(_) => false,
+        }
+    }
+}
+
 impl From<Error> for Stopped {
     fn from(error: Error) -> Self {
         Self::Around(error)
@@ -60,7 +72,7 @@ where
             self.lost(&error);
             return self.settle(work, *plan).await;
         }
-        if self.connected && self.ledger.rollback().await.is_err() {
+        if stopped.is_disconnect() || self.connected && self.ledger.rollback().await.is_err() {
             self.connected = false;
         }
         match stopped {

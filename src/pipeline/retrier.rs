@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -14,12 +15,16 @@ use crate::ledger::{CommitError, Due, Failure, Ledger, Settled, Verdict};
 /// How many waiting events are tried in one transaction.
 const LIMIT: usize = 500;
 
-/// An event that is tried alone is blamed after so many suspicions: the number of tries is halved
-/// with each of them, down to one, and a few more are allowed to chance.
-const SUSPICIONS_MAX: u32 = LIMIT.ilog2() + 4;
+/// How many suspicions in a row an event that is tried alone may come under before it is blamed.
+/// Of several, half as many are tried after each.
+const SUSPICIONS_MAX: u32 = 3;
 
 /// How long to wait when nothing is due.
 const IDLE: Duration = Duration::from_millis(500);
+
+/// How long a look at what is due may take: it waits for no lock and reads an index. A Postgres
+/// that does not answer it does not answer.
+const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// Runs waiting events whose time has come, on a connection of its own.
 ///
@@ -31,7 +36,9 @@ pub struct Retrier<L, H> {
     settings: Arc<Settings>,
     health: Arc<Health>,
     connected: bool,
-    /// Backends lost, or statements out of time, since an event was last applied.
+    /// How many events are tried at once: fewer while suspicion is on them.
+    limit: usize,
+    /// Backends lost, or statements out of time, in a row while one event was tried alone.
     suspicions: u32,
 }
 
@@ -56,6 +63,7 @@ where
             handler,
             settings,
             connected: false,
+            limit: LIMIT,
             suspicions: 0,
         }
     }
@@ -64,17 +72,21 @@ where
     pub async fn run(mut self, end: CancellationToken) -> Result<(), Error> {
         let mut retries = Retries::default();
         while !end.is_cancelled() {
-            let pause = match self.round().await {
-                Ok(Round::Settled) => Duration::ZERO,
-                Ok(Round::Idle) => {
+            let round = tokio::select! {
+                round = self.round() => round,
+                // What was begun is rolled back with its connection, and still due.
+                () = end.cancelled() => return Ok(()),
+            };
+            let pause = match round {
+                Ok(settled) => {
                     retries = Retries::default();
-                    IDLE
+                    match settled {
+                        Round::Settled => Duration::ZERO,
+                        Round::Idle => IDLE,
+                    }
                 }
                 Err(error) if error.class() == Class::Transient => {
-                    info!("waiting events are tried again later: {error}");
-                    if error.is_disconnect() || self.ledger.rollback().await.is_err() {
-                        self.connected = false;
-                    }
+                    self.recover(&error).await;
                     retries.next_delay(&self.settings.reconnect)
                 }
                 Err(error) => return Err(error.context("trying waiting events again")),
@@ -87,6 +99,18 @@ where
         Ok(())
     }
 
+    /// Puts the connection in order, and says once that Postgres is missed.
+    async fn recover(&mut self, error: &Error) {
+        if error.is_disconnect() || self.connected && self.ledger.rollback().await.is_err() {
+            self.connected = false;
+        }
+        if !error.is_disconnect() {
+            info!("waiting events are tried again later: {error}");
+        } else if self.suspicions == 0 && self.health.postgres_is_silent(true) {
+            warn!("Postgres is not answering; waiting: {error}");
+        }
+    }
+
     /// Tries everything that is due at once, and one by one if that fails.
     async fn round(&mut self) -> Result<Round, Error> {
         if !self.connected {
@@ -94,10 +118,9 @@ where
             self.handler.prepare(self.ledger.connection()?).await?;
             self.connected = true;
         }
-        let mut limit = (LIMIT >> self.suspicions.min(LIMIT.ilog2())).max(1);
+        let mut limit = self.limit;
         loop {
-            self.ledger.begin().await?;
-            let due = self.ledger.due(limit).await?;
+            let due = self.look(limit).await?;
             if due.batch.is_empty() {
                 self.ledger.rollback().await?;
                 return Ok(Round::Idle);
@@ -105,6 +128,7 @@ where
             match self.attempt(&due).await {
                 Ok(()) => {
                     self.suspicions = 0;
+                    self.limit = (self.limit * 2).min(LIMIT);
                     return Ok(Round::Settled);
                 }
                 Err(error) if error.is_suspect() => return self.suspect(&due, error).await,
@@ -121,10 +145,31 @@ where
         }
     }
 
+    /// Takes what is due, in a transaction. This is also how a Postgres is missed that fell silent
+    /// while a worker waits for an answer that may rightly take long.
+    async fn look(&mut self, limit: usize) -> Result<Due, Error> {
+        let looked = async {
+            self.ledger.begin().await?;
+            self.ledger.due(limit).await
+        };
+        let due = timeout(LOOK_MAX, looked).await.unwrap_or_else(|_| {
+            let text = format!("no answer within {LOOK_MAX:?} to a look at waiting events");
+            Err(Error::lost_connection(text))
+        })?;
+        if self.health.postgres_is_silent(false) {
+            info!("Postgres answers again");
+        }
+        Ok(due)
+    }
+
     /// A backend was lost, or time ran out, while the handler had the connection.
     async fn suspect(&mut self, due: &Due, error: Error) -> Result<Round, Error> {
+        if due.batch.len() > 1 {
+            self.limit = due.batch.len() / 2;
+            return Err(error);
+        }
         self.suspicions += 1;
-        if due.batch.len() > 1 || self.suspicions < SUSPICIONS_MAX {
+        if self.suspicions < SUSPICIONS_MAX {
             return Err(error);
         }
         self.suspicions = 0;

@@ -135,7 +135,9 @@ where
         self.handler.prepare(self.ledger.connection()?).await?;
         self.resync().await?;
         self.connected = true;
-        self.health.postgres_is(true);
+        if self.health.postgres_is(true) {
+            info!("Postgres answers again");
+        }
         Ok(())
     }
 

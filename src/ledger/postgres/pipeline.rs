@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection};
 
-use super::session::{connect_fit, get};
+use super::session::{answered, connect_fit, get};
 use super::settings::PostgresSettings;
 use super::statement::Sql;
 use crate::error::Error;
@@ -126,6 +126,15 @@ struct Recorded {
 }
 
 async fn change(
+    settings: &PostgresSettings,
+    fingerprint: &Fingerprint,
+    change: Change,
+) -> Result<Recorded, Error> {
+    let changed = connect_and_change(settings, fingerprint, change);
+    answered(settings.answer_timeout(), "register the pipeline", changed).await
+}
+
+async fn connect_and_change(
     settings: &PostgresSettings,
     fingerprint: &Fingerprint,
     change: Change,

@@ -38,6 +38,15 @@ impl Session {
         pipeline: &str,
         trusted: bool,
     ) -> Result<Self, Error> {
+        let looked_at = Self::look(settings, pipeline, trusted);
+        answered(settings.answer_timeout(), "look at the server", looked_at).await
+    }
+
+    async fn look(
+        settings: &PostgresSettings,
+        pipeline: &str,
+        trusted: bool,
+    ) -> Result<Self, Error> {
         let sql = settings.sql()?;
         let mut connection = connect_fit(settings, &sql, trusted).await?;
         configure(&mut connection, settings).await?;
@@ -103,19 +112,27 @@ where
         .map_err(|error| Error::fatal(format!("column {column} of an answer: {error}")))
 }
 
-/// Gives a silent connection up. Whoever gets this error drops the connection, so that nothing of
-/// a statement that was cut off is met again.
+/// Gives a silent connection up: a server that vanished closes nothing. Whoever gets this error
+/// drops the connection, so that nothing of a statement that was cut off is met again.
+pub(crate) async fn answered<T>(
+    limit: Duration,
+    doing: &str,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    timeout(limit, answer).await.unwrap_or_else(|_| {
+        let silence = format!("no answer within {} s", limit.as_secs());
+        let error = std::io::Error::new(std::io::ErrorKind::TimedOut, silence);
+        Err(Error::postgres(doing, sqlx::Error::Io(error)))
+    })
+}
+
 async fn within<T>(
     limit: Duration,
     doing: &str,
     answer: impl IntoFuture<Output = sqlx::Result<T>>,
 ) -> Result<T, Error> {
-    let answer = timeout(limit, answer).await.unwrap_or_else(|_| {
-        let silence = format!("no answer within {} s", limit.as_secs());
-        let error = std::io::Error::new(std::io::ErrorKind::TimedOut, silence);
-        Err(sqlx::Error::Io(error))
-    });
-    answer.map_err(|error| Error::postgres(doing, error))
+    let answer = async { answer.await.map_err(|error| Error::postgres(doing, error)) };
+    answered(limit, doing, answer).await
 }
 
 async fn connect(settings: &PostgresSettings) -> Result<PgConnection, Error> {

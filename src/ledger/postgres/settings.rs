@@ -9,6 +9,15 @@ use sqlx::postgres::PgConnectOptions;
 use super::statement::Sql;
 use crate::error::Error;
 
+/// How long a statement may run.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How much longer than a statement may run its answer is waited for.
+const ANSWER_GRACE: Duration = Duration::from_secs(10);
+
+/// How long the answer to a statement of a handler is waited for.
+pub(crate) const ANSWER_TIMEOUT: Duration = STATEMENT_TIMEOUT.saturating_add(ANSWER_GRACE);
+
 /// Where Postgres is, and what its sessions may take.
 #[derive(Clone)]
 pub struct PostgresSettings {
@@ -37,7 +46,7 @@ impl PostgresSettings {
             member: "onceonly".to_owned(),
             connect_timeout: Duration::from_secs(10),
             lock_timeout: Duration::from_secs(10),
-            statement_timeout: Duration::from_secs(60),
+            statement_timeout: STATEMENT_TIMEOUT,
             idle_in_transaction_timeout: Duration::from_secs(60),
         }
     }
@@ -48,7 +57,7 @@ impl PostgresSettings {
 
     /// A silent server is given up a little after it should have given up the statement itself.
     pub(super) fn answer_timeout(&self) -> Duration {
-        self.statement_timeout + Duration::from_secs(10)
+        self.statement_timeout + ANSWER_GRACE
     }
 
     pub(super) fn connect_options(&self) -> Result<PgConnectOptions, Error> {

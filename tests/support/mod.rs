@@ -127,17 +127,22 @@ impl TestProducer {
 
     /// Sends an event with a small JSON body; its id stands in the header `event-id`.
     pub fn send_json(&self, topic: &str, partition: i32, id: &str) {
-        let header = Header {
-            key: "event-id",
-            value: Some(id),
-        };
         let body = format!(
             r#"{{"id": "{id}", "customer": "c-{}", "amount": "12.50"}}"#,
             id.len()
         );
+        self.send_body(topic, partition, id, &body);
+    }
+
+    /// Sends an event with a body; its id stands in the header `event-id`.
+    pub fn send_body(&self, topic: &str, partition: i32, id: &str, body: &str) {
+        let header = Header {
+            key: "event-id",
+            value: Some(id),
+        };
         let record = BaseRecord::<str, str>::to(topic)
             .partition(partition)
-            .payload(&body)
+            .payload(body)
             .headers(OwnedHeaders::new().insert(header));
         self.0
             .send(record)

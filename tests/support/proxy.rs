@@ -36,40 +36,73 @@ pub struct Proxy {
     address: SocketAddr,
     fault: watch::Sender<Fault>,
     abandoned: watch::Sender<u64>,
-    counts: Arc<Counts>,
+    shared: Arc<Shared>,
     accepting: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Counts {
+struct Shared {
     connections: AtomicU64,
     request_bytes: AtomicU64,
     dropped_bytes: AtomicU64,
+    advertised: Option<Advertised>,
+}
+
+/// A broker's address in Kafka's answers: a host and a port of four bytes, of the same host.
+struct Advertised {
+    broker: Vec<u8>,
+    proxy: Vec<u8>,
+}
+
+impl Advertised {
+    fn new(broker: u16, proxy: u16) -> Self {
+        let bytes = |port: u16| [&b"127.0.0.1"[..], &u32::from(port).to_be_bytes()].concat();
+        Self {
+            broker: bytes(broker),
+            proxy: bytes(proxy),
+        }
+    }
 }
 
 impl Proxy {
     /// Starts a proxy before `upstream`, which is `host:port`.
     pub async fn start(upstream: impl Into<String>) -> Self {
-        let upstream = upstream.into();
+        Self::begin(upstream.into(), None).await
+    }
+
+    async fn begin(upstream: String, advertised_port: Option<u16>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let fault = watch::Sender::new(Fault::None);
         let abandoned = watch::Sender::new(0);
-        let counts = Arc::new(Counts::default());
+        let shared = Arc::new(Shared {
+            advertised: advertised_port.map(|port| Advertised::new(port, address.port())),
+            ..Shared::default()
+        });
         let accepting = tokio::spawn(accept(
             listener,
             upstream,
             fault.clone(),
             abandoned.clone(),
-            counts.clone(),
+            shared.clone(),
         ));
         Self {
             address,
             fault,
             abandoned,
-            counts,
+            shared,
             accepting,
         }
+    }
+
+    /// Starts a proxy before a Kafka broker, which tells clients to reach it through the proxy: its
+    /// address is replaced by the proxy's in every answer that gives it.
+    pub async fn before_broker(broker: impl Into<String>) -> Self {
+        let broker = broker.into();
+        let upstream = tokio::net::lookup_host(&broker).await.ok();
+        let upstream = upstream.and_then(|mut found| found.next());
+        let port = upstream.expect("one broker, as host:port").port();
+        Self::begin(broker, Some(port)).await
     }
 
     /// Where it listens.
@@ -90,18 +123,18 @@ impl Proxy {
 
     /// Connections that were accepted so far.
     pub fn connections(&self) -> u64 {
-        self.counts.connections.load(Ordering::SeqCst)
+        self.shared.connections.load(Ordering::SeqCst)
     }
 
     /// Bytes of requests that the server was given so far.
     pub fn request_bytes(&self) -> u64 {
-        self.counts.request_bytes.load(Ordering::SeqCst)
+        self.shared.request_bytes.load(Ordering::SeqCst)
     }
 
     /// Waits until an answer was dropped: the server has done what it was asked.
     pub async fn answer_dropped(&self) {
         let dropped = async {
-            while self.counts.dropped_bytes.swap(0, Ordering::SeqCst) == 0 {
+            while self.shared.dropped_bytes.swap(0, Ordering::SeqCst) == 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
@@ -122,7 +155,7 @@ async fn accept(
     upstream: String,
     fault: watch::Sender<Fault>,
     abandoned: watch::Sender<u64>,
-    counts: Arc<Counts>,
+    shared: Arc<Shared>,
 ) {
     // Connections end with the proxy.
     let mut connections = JoinSet::new();
@@ -130,14 +163,14 @@ async fn accept(
         let Ok((client, _)) = listener.accept().await else {
             continue;
         };
-        let number = counts.connections.fetch_add(1, Ordering::SeqCst) + 1;
-        let (upstream, fault, counts) = (upstream.clone(), fault.subscribe(), counts.clone());
+        let number = shared.connections.fetch_add(1, Ordering::SeqCst) + 1;
+        let (upstream, fault, shared) = (upstream.clone(), fault.subscribe(), shared.clone());
         let mut abandoned = abandoned.subscribe();
         connections.spawn(async move {
             let Ok(server) = TcpStream::connect(&upstream).await else {
                 return;
             };
-            let mut serve = std::pin::pin!(serve(client, server, fault, &counts));
+            let mut serve = std::pin::pin!(serve(client, server, fault, &shared));
             tokio::select! {
                 () = &mut serve => return,
                 () = given_up(&mut abandoned, number) => {}
@@ -158,13 +191,13 @@ async fn serve(
     client: TcpStream,
     server: TcpStream,
     mut fault: watch::Receiver<Fault>,
-    counts: &Counts,
+    shared: &Shared,
 ) {
     _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (client_reads, client_writes) = client.into_split();
     let (server_reads, server_writes) = server.into_split();
-    let requests = pass_requests(client_reads, server_writes, fault.clone(), counts);
-    let answers = pass_answers(server_reads, client_writes, fault.clone(), counts);
+    let requests = pass_requests(client_reads, server_writes, fault.clone(), shared);
+    let answers = pass_answers(server_reads, client_writes, fault.clone(), shared);
     tokio::select! {
         () = requests => {}
         () = answers => {}
@@ -176,14 +209,14 @@ async fn pass_requests(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut fault: watch::Receiver<Fault>,
-    counts: &Counts,
+    shared: &Shared,
 ) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         if fault.wait_for(|f| *f != Fault::BlackHole).await.is_err() {
             return;
         }
-        counts
+        shared
             .request_bytes
             .fetch_add(read as u64, Ordering::SeqCst);
         if to.write_all(&buffer[..read]).await.is_err() {
@@ -196,7 +229,7 @@ async fn pass_answers(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut fault: watch::Receiver<Fault>,
-    counts: &Counts,
+    shared: &Shared,
 ) {
     let mut buffer = vec![0; 64 * 1024];
     let mut lost = false;
@@ -217,10 +250,13 @@ async fn pass_answers(
             return;
         };
         let answer = &mut buffer[..read];
+        if let Some(Advertised { broker, proxy }) = &shared.advertised {
+            replace(answer, broker, proxy);
+        }
         match now {
             Fault::DropAnswers => {
                 lost = true;
-                counts
+                shared
                     .dropped_bytes
                     .fetch_add(read as u64, Ordering::SeqCst);
                 continue;

@@ -479,10 +479,12 @@ async fn a_topic_made_again_stops_and_the_command_shown_makes_the_running_member
     let case = Case::new(1, "").await;
     let producer = support::producer(&support::brokers(), &[]);
     producer.send_json(&case.topic, 0, "old-1");
-    producer.send_json(&case.topic, 0, "old-2");
+    for _ in 0..3 {
+        producer.send_json(&case.topic, 0, "old-2");
+    }
     producer.flush();
     let member = case.run();
-    case.until(&["status"], |status| status["outcomes"]["consumed"] == 2);
+    case.until(&["status"], |status| status["outcomes"]["consumed"] == 4);
     member.leave();
     support::delete_topic(&case.topic).await;
     support::create_topic_when_free(&case.topic, 1).await;
@@ -517,8 +519,9 @@ async fn a_topic_made_again_stops_and_the_command_shown_makes_the_running_member
     assert_eq!(words[0], "onceonly");
     let typed = onceonly(&words[1..]);
     assert_eq!(typed.code, Some(0), "{typed:?}");
-    let status = case.until(&["status"], |status| status["outcomes"]["consumed"] == 5);
+    let status = case.until(&["status"], |status| status["outcomes"]["consumed"] == 7);
     assert_eq!(status["healthy"], true);
+    assert_eq!(status["partitions"][0]["high_water"], 3, "of this log");
     assert_eq!(status["partitions"][0]["position"], 3);
     let effects = "select array_agg(event_id order by event_id) from onceonly.event";
     let effects: Vec<String> = case.database.value(effects).await;

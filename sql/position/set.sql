@@ -1,7 +1,9 @@
 -- A person's decision: the owner is fenced, and the next one records topic and cluster afresh.
+-- In another log ($5) nothing was committed yet, and no id of its records can be forgotten.
 update onceonly.position p
 set next_offset = $4,
-    high_water = greatest(p.high_water, $4),
+    high_water = case when $5 then $4 else greatest(p.high_water, $4) end,
+    horizon = case when $5 then 0 else p.horizon end,
     epoch = p.epoch + 1,
     owner = null,
     owner_name = null,

@@ -114,7 +114,7 @@ impl Set {
         let mut failed = Ok(());
         for change in &changes {
             let at = TopicPartition::new(self.topic.as_str(), change.partition);
-            match position_set(&postgres, &config.pipeline, &at, change.to).await {
+            match position_set(&postgres, &config.pipeline, &at, change.to, change.log()).await {
                 Ok(set) => done.push(set),
                 Err(error) => {
                     failed = Err(anyhow::Error::new(error).context(format!(

@@ -29,7 +29,7 @@ mod waiting;
 
 pub use migrate::{SCHEMA_VERSION_KNOWN, migrate};
 pub use pipeline::{Difference, Fingerprint, Registered, adopt, register};
-pub use position_set::{PositionSet, position_set};
+pub use position_set::{Log, PositionSet, position_set};
 pub(crate) use session::answered;
 pub(crate) use settings::ANSWER_TIMEOUT;
 pub use settings::PostgresSettings;

@@ -1,8 +1,8 @@
 //! What commands read and change.
 
 use onceonly::ledger::Verdict;
-use onceonly::ledger::postgres::position_set;
 use onceonly::ledger::postgres::report::{DeadLetterFilter, Observer};
+use onceonly::ledger::postgres::{Log, position_set};
 use onceonly::ledger::{Ledger, Move};
 use onceonly::outcome::{Outcome, Tally};
 
@@ -17,7 +17,7 @@ async fn setting_a_position_fences_the_owner_and_is_recorded() {
     owner.stop(&at(0), 1, "the log begins at 50").await.unwrap();
     let before = owner.mark_namespace().await.unwrap();
 
-    let set = position_set(&database.settings(), "orders", &at(0), 50)
+    let set = position_set(&database.settings(), "orders", &at(0), 50, Log::Same)
         .await
         .unwrap();
     assert_eq!((set.before, set.after, set.epoch), (10, 50, 2));
@@ -41,7 +41,7 @@ async fn setting_a_position_fences_the_owner_and_is_recorded() {
         (50, 50, None)
     );
 
-    let set = position_set(&database.settings(), "orders", &at(0), 20)
+    let set = position_set(&database.settings(), "orders", &at(0), 20, Log::Same)
         .await
         .unwrap();
     assert_eq!((set.before, set.after, set.epoch), (50, 20, 3));
@@ -50,10 +50,29 @@ async fn setting_a_position_fences_the_owner_and_is_recorded() {
         before + 1,
         "backward"
     );
+
+    database
+        .run("update onceonly.position set horizon = 15")
+        .await;
+    let set = position_set(&database.settings(), "orders", &at(0), 3, Log::Another)
+        .await
+        .unwrap();
+    assert_eq!((set.before, set.after, set.epoch), (20, 3, 4));
+    let row = "select high_water || ' ' || horizon from onceonly.position where partition = 0";
+    assert_eq!(
+        database.value::<String>(row).await,
+        "3 0",
+        "how far another log was read says nothing of this one"
+    );
+    assert_eq!(
+        owner.mark_namespace().await.unwrap(),
+        before + 2,
+        "another log"
+    );
     let audit = "select string_agg(concat_ws(' ', action, detail ->> 'before', detail ->> 'after'), ', ' order by id) from onceonly.audit";
     assert_eq!(
         database.value::<String>(audit).await,
-        "position set 10 50, position set 50 20"
+        "position set 10 50, position set 50 20, position set 20 3"
     );
 }
 
@@ -61,7 +80,7 @@ async fn setting_a_position_fences_the_owner_and_is_recorded() {
 async fn a_position_that_is_none_is_not_set() {
     let database = Database::with_pipeline("orders").await;
     let settings = database.settings();
-    let error = position_set(&settings, "orders", &at(0), 5)
+    let error = position_set(&settings, "orders", &at(0), 5, Log::Same)
         .await
         .unwrap_err();
     assert!(
@@ -70,7 +89,7 @@ async fn a_position_that_is_none_is_not_set() {
             .contains("no position for partition orders/0"),
         "{error}"
     );
-    let error = position_set(&settings, "orders", &at(0), -1)
+    let error = position_set(&settings, "orders", &at(0), -1, Log::Same)
         .await
         .unwrap_err();
     assert!(error.to_string().contains("-1 is no offset"), "{error}");

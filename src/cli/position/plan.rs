@@ -6,6 +6,7 @@ use std::fmt;
 use anyhow::{anyhow, bail};
 use jiff::Timestamp;
 use onceonly::event::TopicPartition;
+use onceonly::ledger::postgres::Log;
 use onceonly::ledger::postgres::report::PositionReport;
 use onceonly::place::LogPlace;
 use onceonly::source::kafka::{KafkaLog, LogView};
@@ -28,6 +29,13 @@ pub(super) struct Change {
 }
 
 impl Change {
+    pub(super) fn log(&self) -> Log {
+        match self.is_another_log {
+            true => Log::Another,
+            false => Log::Same,
+        }
+    }
+
     /// Unread records of the log that would be passed over.
     pub(super) fn passed_over(&self) -> i64 {
         match self.is_another_log {

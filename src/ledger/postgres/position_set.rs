@@ -29,16 +29,28 @@ pub struct PositionSet {
     pub epoch: i64,
 }
 
+/// The log that an offset is one of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// The one that the position was committed for.
+    Same,
+    /// Another topic of the same name, or another cluster: how far the old one was read says
+    /// nothing of it.
+    Another,
+}
+
 /// Sets where a partition goes on. Its owner is fenced and claims it anew, with the topic and the
 /// cluster as they are then; the partition is no longer stopped. Recorded in `onceonly.audit`.
 ///
 /// Forward, records are passed over, and marks that cite a place among them would seem proven: the
-/// namespace of marks changes. Backward, ids that are known stay duplicates.
+/// namespace of marks changes, as it does for another log. Backward, ids that are known stay
+/// duplicates.
 pub async fn position_set(
     settings: &PostgresSettings,
     pipeline: &str,
     at: &TopicPartition,
     offset: i64,
+    log: Log,
 ) -> Result<PositionSet, Error> {
     if offset < 0 {
         return Err(Error::fatal(format!(
@@ -52,7 +64,8 @@ pub async fn position_set(
         .query(SET)
         .bind(&*at.topic)
         .bind(at.partition)
-        .bind(offset);
+        .bind(offset)
+        .bind(log == Log::Another);
     let bump = session.query(BUMP_MARK_NAMESPACE);
     let audit = session
         .query(AUDIT)
@@ -78,7 +91,7 @@ pub async fn position_set(
         stopped_before: get(&row, "stopped_before")?,
         epoch: get(&row, "epoch")?,
     };
-    if set.after > set.before {
+    if set.after > set.before || log == Log::Another {
         bump.fetch_one(&mut *transaction).await.map_err(postgres)?;
     }
     let detail = serde_json::to_string(&set)

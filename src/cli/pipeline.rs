@@ -64,8 +64,8 @@ impl Adopt {
         let differences = recorded.differences(&configured);
         let mut changed = Vec::new();
         if !differences.is_empty() {
-            let question = question(&config.pipeline, &differences);
-            if confirm(&question, self.yes)? == Answer::No {
+            eprint!("{}", consequences(&config.pipeline, &differences));
+            if confirm("They replace what is recorded.", self.yes)? == Answer::No {
                 eprintln!("nothing was changed");
                 return Ok(ExitCode::FAILURE);
             }
@@ -83,7 +83,7 @@ impl Adopt {
     }
 }
 
-fn question(pipeline: &str, differences: &[Difference]) -> String {
+fn consequences(pipeline: &str, differences: &[Difference]) -> String {
     let mut text = format!("pipeline {pipeline} would change:\n");
     for difference in differences {
         let Difference {

@@ -101,14 +101,14 @@ impl Set {
         let changes = plan(&kafka, &self.topic, &places, &rows).await?;
         drop(kafka);
         self.refuse_forgotten(&changes)?;
-        if changes.iter().any(|change| change.passed_over() > 0) {
-            let question = format!("{}Those records are never applied.", told(&changes));
-            if confirm(&question, self.yes)? == Answer::No {
-                eprintln!("nothing was changed");
-                return Ok(ExitCode::FAILURE);
-            }
-        } else {
-            eprint!("{}", told(&changes));
+        for change in &changes {
+            eprintln!("{change}");
+        }
+        if changes.iter().any(|change| change.passed_over() > 0)
+            && confirm("Records that are passed over are never applied.", self.yes)? == Answer::No
+        {
+            eprintln!("nothing was changed");
+            return Ok(ExitCode::FAILURE);
         }
         let mut done = Vec::new();
         let mut failed = Ok(());
@@ -184,8 +184,4 @@ impl Set {
         }
         output::print(&format!("{}\n", table.trim_fmt()))
     }
-}
-
-fn told(changes: &[Change]) -> String {
-    changes.iter().map(|change| format!("{change}\n")).collect()
 }

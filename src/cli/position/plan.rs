@@ -56,12 +56,12 @@ impl fmt::Display for Change {
         } = self;
         write!(f, "{topic}/{partition}: {from} -> {to}: ")?;
         match (self.passed_over(), self.is_another_log) {
-            (1.., _) => write!(f, "passes over {} unread records.", self.passed_over()),
+            (1, _) => f.write_str("passes over 1 unread record."),
+            (2.., _) => write!(f, "passes over {} unread records.", self.passed_over()),
             (_, true) => f.write_str("the log is another one than before; it is read from there."),
             _ if to < from => write!(
                 f,
-                "{} offsets are read again; ids that are known stay duplicates.",
-                from - to
+                "reads again what lies between; ids that are known stay duplicates."
             ),
             _ if to > from => f.write_str("the log does not hold the records between any more."),
             _ => f.write_str("it goes on where it stands."),
@@ -217,7 +217,7 @@ mod tests {
         );
         assert_eq!(
             said(100, 40, 0, false),
-            "orders/7: 100 -> 40: 60 offsets are read again; ids that are known stay duplicates."
+            "orders/7: 100 -> 40: reads again what lies between; ids that are known stay duplicates."
         );
         assert_eq!(
             said(100, 0, 0, true),

@@ -32,9 +32,8 @@ pub(crate) fn table() -> Table {
     table
         .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Dynamic);
-    if table.width().is_none() {
-        table.set_width(columns().unwrap_or(WIDTH));
-    }
+    let width = width(table.width(), columns());
+    table.set_width(width);
     table
 }
 
@@ -49,9 +48,14 @@ pub(crate) fn keep_first_column(table: &mut Table) {
     }
 }
 
+/// A terminal that was never told its size says 0.
+fn width(terminal: Option<u16>, columns: Option<u16>) -> u16 {
+    let mut told = [terminal, columns].into_iter().flatten();
+    told.find(|width| *width > 0).unwrap_or(WIDTH)
+}
+
 fn columns() -> Option<u16> {
-    let columns = std::env::var("COLUMNS").ok()?.parse().ok()?;
-    (columns > 0).then_some(columns)
+    std::env::var("COLUMNS").ok()?.parse().ok()
 }
 
 /// A text that somebody else wrote, without what would steer the terminal. Line feeds and tabs
@@ -79,5 +83,37 @@ pub(crate) fn span(span: Duration) -> String {
         seconds @ 60..3_600 => format!("{}m", seconds / 60),
         seconds @ 3_600..172_800 => format!("{}h", seconds / 3_600),
         seconds => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_without_a_size_is_as_wide_as_none() {
+        assert_eq!(width(Some(80), Some(120)), 80);
+        assert_eq!(width(None, Some(120)), 120);
+        assert_eq!(width(Some(0), Some(120)), 120);
+        assert_eq!(width(Some(0), Some(0)), WIDTH);
+        assert_eq!(width(None, None), WIDTH);
+    }
+
+    #[test]
+    fn what_others_wrote_cannot_steer_the_terminal() {
+        assert_eq!(shown("a\u{1b}[2J\tb\nc\r"), "a\\u{1b}[2J\tb\nc\\r");
+    }
+
+    #[test]
+    fn a_span_is_told_in_its_greatest_unit() {
+        for (seconds, told) in [
+            (0, "0s"),
+            (59, "59s"),
+            (60, "1m"),
+            (3_600, "1h"),
+            (172_800, "2d"),
+        ] {
+            assert_eq!(span(Duration::from_secs(seconds)), told);
+        }
     }
 }

@@ -5,7 +5,7 @@ MAKEFLAGS += --no-print-directory
 
 # In continuous integration the lock file is the contract.
 LOCKED := $(if $(CI),--locked)
-SCRIPTS := compose/stack compose/prepare .ci/run
+SCRIPTS := compose/stack compose/prepare compose/producers .ci/run
 
 .PHONY: help
 help: ## List these targets
@@ -17,7 +17,8 @@ demo: prepare ## Build, start Redis and Postgres, and watch 50,000 events take e
 	eval "$$(compose/stack env)" && cargo run $(LOCKED) --release -- demo
 
 .PHONY: test
-test: stack-up ## Run every test, with real Kafka, Redis and Postgres
+test: stack-up ## Run every test, with real Kafka, Redis and Postgres, and producers of other makers
+	@compose/producers prepare
 	eval "$$(compose/stack env)" && cargo test $(LOCKED) --all-features
 
 .PHONY: test-long

@@ -402,14 +402,8 @@ async fn a_refused_event_is_tried_again_before_it_is_dead() {
     line.consume(&config, 5).await;
     line.send(0, &[Record::new("c", r#"{"amount": 5}"#)]);
     line.consume(&config, 6).await;
-    let config = line.config(true, &more);
-    let end = tokio_util::sync::CancellationToken::new();
-    let member = onceonly::member::Member::join(&config, support::line::handler(&config));
-    let running = tokio::spawn(member.expect("a member").run(end.clone()));
-    line.until("dead", "select count(*) = 1 from onceonly.dead_letter")
-        .await;
-    end.cancel();
-    running.await.expect("no panic").expect("a clean end");
+    let dead = "select count(*) = 1 from onceonly.dead_letter";
+    line.run_until(&config, "dead", dead).await;
     assert_eq!(line.dead().await, pairs(&[("check", "23514")]));
     let attempts = "select attempts from onceonly.dead_letter";
     assert_eq!(line.database.value::<i32>(attempts).await, 3);

@@ -30,9 +30,14 @@ pub struct Line {
 impl Line {
     /// Topics of so many partitions, and an empty database.
     pub async fn new(topics: usize, partitions: i32) -> Self {
+        Self::configured(topics, partitions, &[]).await
+    }
+
+    /// The same with further properties of the topics.
+    pub async fn configured(topics: usize, partitions: i32, more: &[(&str, &str)]) -> Self {
         let topics: Vec<String> = (0..topics).map(|_| unique("line")).collect();
+        let configs = [&[("max.message.bytes", RECORD_BYTES_MAX)], more].concat();
         for topic in &topics {
-            let configs = [("max.message.bytes", RECORD_BYTES_MAX)];
             create_topic(topic, partitions, &configs).await;
         }
         let limit = [("message.max.bytes", RECORD_BYTES_MAX), ("linger.ms", "5")];
@@ -77,26 +82,35 @@ impl Line {
 
     /// Runs a member until so many records have an outcome.
     pub async fn consume(&self, config: &Config, records: i64) {
+        let query = format!(
+            "select coalesce(sum({}), 0) = {records} from onceonly.position",
+            Outcome::ALL.map(Outcome::name).join(" + ")
+        );
+        self.run_until(config, "every record has an outcome", &query)
+            .await;
+        assert_eq!(
+            self.consumed().await,
+            records,
+            "{:?}",
+            self.outcomes().await
+        );
+    }
+
+    /// Runs a member until a query says true.
+    pub async fn run_until(&self, config: &Config, what: &str, query: &str) {
         let member = Member::join(config, handler(config)).expect("a member");
         let end = CancellationToken::new();
         let running = tokio::spawn(member.run(end.clone()));
-        self.until(
-            "every record has an outcome",
-            &format!(
-                "select coalesce(sum({}), 0) = {records} from onceonly.position",
-                sum()
-            ),
-        )
-        .await;
+        self.until(what, query).await;
         end.cancel();
         running.await.expect("no panic").expect("a clean end");
-        let counts = self.outcomes().await;
-        let counted: i64 = counts
-            .iter()
-            .filter(|(name, _)| **name != "conflicts")
-            .map(|(_, n)| n)
-            .sum();
-        assert_eq!(counted, records, "{counts:?}");
+    }
+
+    /// Records that have an outcome.
+    pub async fn consumed(&self) -> i64 {
+        let outcomes = self.outcomes().await;
+        let counts = outcomes.iter().filter(|(name, _)| **name != "conflicts");
+        counts.map(|(_, count)| count).sum()
     }
 
     /// Waits until a query says true.
@@ -153,10 +167,6 @@ impl Line {
             .value("select count(distinct applied_at) from onceonly.ledger")
             .await
     }
-}
-
-fn sum() -> String {
-    Outcome::ALL.map(Outcome::name).join(" + ")
 }
 
 /// The handler that the configuration names.

@@ -149,10 +149,12 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     if is_usage { 2 } else { 1 }
 }
 
-/// The chain of causes as one sentence, without those that the message before tells already.
+/// The chain of causes as one sentence, without those that the message before tells already: those
+/// it holds, and Postgres's driver, which words it otherwise.
 fn sentence(error: &anyhow::Error) -> String {
     let mut sentence = String::new();
-    for cause in error.chain().map(|cause| cause.to_string()) {
+    let causes = error.chain().filter(|cause| !cause.is::<sqlx::Error>());
+    for cause in causes.map(ToString::to_string) {
         if sentence.is_empty() {
             sentence = cause;
         } else if !sentence.contains(&cause) {

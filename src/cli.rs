@@ -150,11 +150,16 @@ fn exit_code(error: &anyhow::Error) -> u8 {
 }
 
 /// The chain of causes as one sentence, without those that the message before tells already: those
-/// it holds, and Postgres's driver, which words it otherwise.
+/// it holds, and what an error of Postgres was made of, which the driver words otherwise.
 fn sentence(error: &anyhow::Error) -> String {
     let mut sentence = String::new();
-    let causes = error.chain().filter(|cause| !cause.is::<sqlx::Error>());
-    for cause in causes.map(ToString::to_string) {
+    let mut told = false;
+    for cause in error.chain() {
+        if told && cause.is::<sqlx::Error>() {
+            break;
+        }
+        told |= cause.is::<onceonly::error::Error>();
+        let cause = cause.to_string();
         if sentence.is_empty() {
             sentence = cause;
         } else if !sentence.contains(&cause) {
@@ -162,4 +167,24 @@ fn sentence(error: &anyhow::Error) -> String {
         }
     }
     sentence
+}
+
+#[cfg(test)]
+mod tests {
+    use onceonly::error::Error;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once_and_never_lost() {
+        let lost = || sqlx::Error::Protocol("nonsense".into());
+        let bare = anyhow::Error::new(lost()).context("cannot read the positions");
+        assert_eq!(
+            sentence(&bare),
+            "cannot read the positions: encountered unexpected or invalid data: nonsense"
+        );
+        let ours = Error::fatal("the statement is wrong").caused_by(lost());
+        let ours = anyhow::Error::new(ours).context("running");
+        assert_eq!(sentence(&ours), "running: the statement is wrong");
+    }
 }

@@ -4,7 +4,9 @@
 
 mod support;
 
+use std::io::Read;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use support::database::Database;
 use support::line::Record;
@@ -15,6 +17,16 @@ struct Case {
     database: Database,
     topic: String,
     folder: TempDir,
+}
+
+/// A process that does not outlive the test.
+struct Member(Child);
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
 }
 
 /// How a process ended.
@@ -46,17 +58,30 @@ impl Case {
     }
 
     fn run_at(&self, url: &str, kafka: &str, more: &str) -> Ended {
-        let member = self.start_at(url, kafka, more);
-        let output = member.wait_with_output().expect("its end");
-        assert!(output.stdout.is_empty(), "results only: {output:?}");
+        let mut member = self.start_at(url, kafka, more);
+        let begun = Instant::now();
+        while member.0.try_wait().expect("its state").is_none() {
+            assert!(
+                begun.elapsed() < 2 * support::PATIENCE,
+                "it goes on running"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let text = |stream: Option<&mut dyn Read>| {
+            let mut text = String::new();
+            let stream = stream.expect("a stream");
+            stream.read_to_string(&mut text).expect("text");
+            text
+        };
+        let results = text(member.0.stdout.as_mut().map(|stream| stream as _));
+        assert_eq!(results, "", "standard output is for results only");
         Ended {
-            code: output.status.code(),
-            errors: String::from_utf8_lossy(&output.stderr).into_owned(),
+            code: member.0.wait().expect("its end").code(),
+            errors: text(member.0.stderr.as_mut().map(|stream| stream as _)),
         }
     }
 
-    /// Starts a member, which ends after a minute at the latest.
-    fn start_at(&self, url: &str, kafka: &str, more: &str) -> Child {
+    fn start_at(&self, url: &str, kafka: &str, more: &str) -> Member {
         let text = format!(
             "pipeline = \"refusals\"\n[postgres]\nurl = \"{url}\"\n[http]\nlisten = \"127.0.0.1:0\"\n\
              {more}\n[kafka]\nbrokers = \"{brokers}\"\ntopics = [\"{topic}\"]\n\
@@ -66,20 +91,15 @@ impl Case {
         );
         let path = self.folder.path().join("onceonly.toml");
         std::fs::write(&path, text).expect("a configuration file");
-        Command::new("timeout")
-            .args([
-                "--kill-after=5",
-                "60",
-                env!("CARGO_BIN_EXE_onceonly"),
-                "--config",
-            ])
+        let child = Command::new(env!("CARGO_BIN_EXE_onceonly"))
+            .arg("--config")
             .arg(&path)
             .arg("run")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .spawn()
-            .expect("a process")
+            .spawn();
+        Member(child.expect("a process"))
     }
 
     /// Nothing was read, claimed, applied or given up.
@@ -282,8 +302,8 @@ async fn a_table_that_the_user_may_not_write_stops_with_nothing_moved() {
     // Once it may, a member goes on where this one stood.
     let grant = format!("grant insert on public.orders to {role}");
     case.database.run(&grant).await;
-    let mut member = case.start_at(&url, "", &more);
-    let begun = std::time::Instant::now();
+    let member = case.start_at(&url, "", &more);
+    let begun = Instant::now();
     while case
         .database
         .value::<i64>("select count(*) from public.orders")
@@ -291,10 +311,9 @@ async fn a_table_that_the_user_may_not_write_stops_with_nothing_moved() {
         < 2
     {
         assert!(begun.elapsed() < support::PATIENCE, "nothing was applied");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    member.kill().expect("killed");
-    member.wait().expect("gone");
+    drop(member);
     drop(case);
     Database::empty()
         .await

@@ -5,6 +5,7 @@
 
 use sqlx::PgConnection;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
+use tracing::warn;
 use uuid::Uuid;
 
 use super::{
@@ -40,9 +41,13 @@ use session::{Session, get};
 
 const BEGIN: &str = include_str!("../../sql/session/begin.sql");
 const COMMIT: &str = include_str!("../../sql/session/commit.sql");
+const END_OVERDUE: &str = include_str!("../../sql/session/end_overdue.sql");
 const ROLLBACK: &str = include_str!("../../sql/session/rollback.sql");
 const MARK_NAMESPACE: &str = include_str!("../../sql/pipeline/mark_namespace.sql");
 const BUMP_MARK_NAMESPACE: &str = include_str!("../../sql/pipeline/bump_mark_namespace.sql");
+
+/// SQLSTATE: a lock was not granted within lock_timeout.
+const LOCK_NOT_AVAILABLE: &str = "55P03";
 
 /// One worker's connection to Postgres.
 pub struct PostgresLedger {
@@ -55,6 +60,8 @@ pub struct PostgresLedger {
     sources: Sources,
     /// Whether this server was once found fit.
     trusted: bool,
+    /// A lock was not to be had in time: its holder may be frozen.
+    met_lock: bool,
 }
 
 impl PostgresLedger {
@@ -67,6 +74,7 @@ impl PostgresLedger {
             xid: None,
             sources: Sources::new(),
             trusted: false,
+            met_lock: false,
         }
     }
 
@@ -76,10 +84,28 @@ impl PostgresLedger {
 
     /// Drops a connection that an error ended.
     fn noting<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
-        if result.as_ref().is_err_and(Error::is_disconnect) {
-            self.disconnect();
+        if let Err(error) = &result {
+            self.met_lock |= error.code() == Some(LOCK_NOT_AVAILABLE);
+            if error.is_disconnect() {
+                self.disconnect();
+            }
         }
         result
+    }
+
+    /// Ends whoever holds positions although its time is over.
+    async fn end_overdue(&mut self) -> Result<(), Error> {
+        let session = self.session()?;
+        let query = session.sql.query(END_OVERDUE);
+        let ended = session.fetch_one("look for overdue sessions", query).await;
+        let ended: i64 = get(&self.noting(ended)?, "ended")?;
+        if ended > 0 {
+            warn!(
+                sessions = ended,
+                "ended sessions that held positions while their frozen process sent no rows"
+            );
+        }
+        Ok(())
     }
 
     fn disconnect(&mut self) {
@@ -212,7 +238,11 @@ impl Ledger for PostgresLedger {
         if rolled_back.is_err() {
             self.disconnect();
         }
-        rolled_back.map(drop)
+        rolled_back?;
+        if std::mem::take(&mut self.met_lock) {
+            self.end_overdue().await?;
+        }
+        Ok(())
     }
 
     fn vouch(&mut self) -> Receipt {

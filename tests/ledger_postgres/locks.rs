@@ -1,6 +1,6 @@
 //! What holds when several workers want the same rows at once.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onceonly::error::Class;
 use onceonly::identity::EventKey;
@@ -391,4 +391,49 @@ async fn the_databases_default_isolation_does_not_matter() {
         "no serialization failure"
     );
     second.rollback().await.unwrap();
+}
+
+/// Postgres lets a process wait for its client's rows for ever, whatever its statement_timeout.
+#[tokio::test(flavor = "multi_thread")]
+async fn positions_held_by_a_client_frozen_in_the_middle_of_a_copy_are_set_free() {
+    let database = Database::with_pipeline("orders").await;
+    let mut settings = database.settings();
+    settings.lock_timeout = Duration::from_millis(100);
+    settings.statement_timeout = Duration::from_secs(1);
+    let mut frozen = PostgresLedger::new(settings.clone(), "orders");
+    frozen.connect().await.unwrap();
+    open(&mut frozen).await;
+    frozen.begin().await.unwrap();
+    assert!(advance(&mut frozen, 0, 1, 10, 20).await);
+    let connection = frozen.connection().unwrap();
+    sqlx::raw_sql("create temporary table batch (id text)")
+        .execute(&mut *connection)
+        .await
+        .unwrap();
+    let begun = Instant::now();
+    let mut copy = connection
+        .copy_in_raw("copy batch from stdin")
+        .await
+        .unwrap();
+
+    let mut successor = PostgresLedger::new(settings, "orders");
+    successor.connect().await.unwrap();
+    let rows = loop {
+        successor.begin().await.unwrap();
+        match successor.lock_positions(&[at(0)]).await {
+            Ok(rows) => break rows,
+            Err(error) => assert_eq!(error.code(), Some("55P03"), "{error}"),
+        }
+        assert!(begun.elapsed() < PATIENCE, "the positions stay locked");
+        successor.rollback().await.unwrap();
+    };
+    assert_eq!(
+        rows[0].next_offset, 10,
+        "nothing of the frozen batch counts"
+    );
+    assert!(
+        begun.elapsed() >= Duration::from_secs(1),
+        "as long as a statement may take it is let alone"
+    );
+    assert!(copy.send(&b"late\n"[..]).await.is_err() || copy.finish().await.is_err());
 }

@@ -74,3 +74,18 @@ async fn connections_that_vanished_without_a_word_are_made_anew() {
     scene.assert_effects_once().await;
     eventually("it is ready", async || member.status("/ready") == 200).await;
 }
+
+/// A batch that its rate holds back for longer than a worker's loop may be silent.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_lives_while_its_rate_holds_a_batch_back() {
+    let mut scene = Scene::set(1).await;
+    scene.more = "[limits]\nevents_per_second = 1\nworkers = 1\n".to_owned();
+    scene.produce_with_repeats("event", 330);
+    let member = scene.member();
+    eventually("it reads", async || member.status("/ready") == 200).await;
+    while scene.consumed().await < scene.records() {
+        assert_eq!(member.status("/live"), 200, "{}", member.log());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    scene.assert_effects_once().await;
+}

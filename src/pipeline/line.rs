@@ -1,6 +1,10 @@
 //! The line that every batch takes.
 
-use tokio::time::Instant;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 use super::plan::Plan;
@@ -15,6 +19,9 @@ use crate::handler::{Handler, NewEvents};
 use crate::ledger::{CommitError, Ledger};
 use crate::outcome::{Outcome, Tally};
 use crate::source::Source;
+
+/// How often a worker that waits for its rate says that it lives.
+const BEAT_EVERY: Duration = Duration::from_secs(1);
 
 impl<S, F, L, H> Worker<S, F, L, H>
 where
@@ -74,12 +81,18 @@ where
     }
 
     async fn throttle(&mut self, events: usize) -> Pace {
-        let Some(rate) = &self.settings.rate else {
+        let settings = Arc::clone(&self.settings);
+        let Some(rate) = &settings.rate else {
             return Pace::Done;
         };
-        tokio::select! {
-            () = rate.charge(events) => Pace::Done,
-            () = self.source.interrupted() => Pace::Interrupted,
+        let mut charged = pin!(rate.charge(events));
+        loop {
+            tokio::select! {
+                () = &mut charged => return Pace::Done,
+                () = self.source.interrupted() => return Pace::Interrupted,
+                // A low rate may hold a batch back for longer than a loop may be silent.
+                () = sleep(BEAT_EVERY) => self.heartbeat.beat(),
+            }
         }
     }
 

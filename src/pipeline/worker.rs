@@ -45,7 +45,7 @@ pub struct Worker<S, F, L, H> {
     /// Assigned, but not claimed yet: something that could not wait came between.
     pub(super) unclaimed: Vec<Assigned>,
     /// Says that the loop turns, also while it waits for what is not there.
-    heartbeat: Heartbeat,
+    pub(super) heartbeat: Heartbeat,
 }
 
 /// Whether a step was carried through.

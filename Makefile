@@ -12,7 +12,7 @@ help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: prepare ## Build, start Redis and Postgres, and watch 50,000 events take effect once each
+demo: prepare ## Build, start Redis and Postgres, and watch 100,000 events take effect once each
 	compose/stack up redis postgres
 	eval "$$(compose/stack env)" && cargo run $(LOCKED) --release -- demo
 

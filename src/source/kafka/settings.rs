@@ -187,6 +187,8 @@ impl KafkaSettings {
 
 #[cfg(test)]
 mod tests {
+    use rdkafka::consumer::BaseConsumer;
+
     use super::*;
 
     fn settings() -> KafkaSettings {
@@ -197,6 +199,23 @@ mod tests {
         let mut settings = settings();
         settings.properties.insert(key.into(), value.into());
         settings
+    }
+
+    #[test]
+    fn tls_and_sasl_are_compiled_in() {
+        for mechanism in ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] {
+            let mut settings = with("security.protocol", "sasl_ssl");
+            let properties = [
+                ("sasl.mechanism", mechanism),
+                ("sasl.username", "u"),
+                ("sasl.password", "p"),
+            ];
+            for (key, value) in properties {
+                settings.properties.insert(key.into(), value.into());
+            }
+            let client = settings.client_config().unwrap().create::<BaseConsumer>();
+            assert!(client.is_ok(), "{mechanism}: {:?}", client.err());
+        }
     }
 
     #[test]

@@ -274,6 +274,11 @@ pub trait Ledger: Send {
     /// Reads every row of the pipeline without locking.
     fn standings(&mut self) -> impl Future<Output = Result<Vec<Standing>, Error>> + Send;
 
+    /// Names the history that positions belong to, as of the last [`Ledger::connect`]: another
+    /// database, and a schema that was made anew, have another, and marks of one prove nothing in
+    /// the other.
+    fn history(&self) -> Result<String, Error>;
+
     /// The namespace of marks that is in force.
     fn mark_namespace(&mut self) -> impl Future<Output = Result<i32, Error>> + Send;
 

@@ -694,3 +694,43 @@ async fn screening_finds_what_is_too_large_or_no_text() {
         Some("invalid-header")
     );
 }
+
+#[tokio::test]
+async fn batch_stays_ours_whatever_becomes_of_the_search_path() {
+    let database = Database::migrated().await;
+    database.run("create table public.effect (id text)").await;
+    let name = database.name();
+    database
+        .run(&format!(
+            "alter database {name} set search_path = public, pg_temp"
+        ))
+        .await;
+    let statements = [
+        "insert into public.effect select event_id from batch",
+        "select set_config('search_path', 'other, pg_temp', false)",
+        "insert into public.effect select event_id || ' again' from batch",
+    ];
+    let handler = handler(&statements, PayloadKind::Json);
+    let mut connection = prepared(&database, &handler).await;
+    let event = Events::of(&[b"{}"]);
+    event
+        .apply(&handler, &mut connection)
+        .await
+        .expect("applied");
+    // A table of that name appears where the path would find it first.
+    database
+        .run("create table public.batch (event_id text)")
+        .await;
+    database
+        .run("create schema other; create table other.batch (event_id text)")
+        .await;
+    event
+        .apply(&handler, &mut connection)
+        .await
+        .expect("applied");
+    let ids = database
+        .rows("select id from public.effect order by id")
+        .await;
+    let ids: Vec<String> = ids.iter().map(|row| row.get("id")).collect();
+    assert_eq!(ids, ["0", "0", "0 again", "0 again"]);
+}

@@ -12,7 +12,8 @@ use onceonly::filter::MarkOrder;
 use onceonly::filter::memory::MemoryFilter;
 use onceonly::handler::{Handler, NewEvents};
 use onceonly::identity::{IdSource, Identity, OnMissing, Scope};
-use onceonly::ledger::memory::{MemoryDatabase, NoFaults, Tables};
+use onceonly::ledger::Position;
+use onceonly::ledger::memory::{MemoryDatabase, NoFaults, Row, Tables};
 use onceonly::outcome::{Layer, Outcome, Tally};
 use onceonly::pipeline::{Health, Settings, Worker};
 use onceonly::retry::RetryPolicy;
@@ -261,4 +262,45 @@ async fn observing_counts_repeats_and_handles_them_all_the_same() {
     let effects = bench.effects();
     assert_eq!((effects["a"], effects["b"]), (2, 2));
     assert_eq!(bench.tally().duplicates(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mark_of_another_database_proves_nothing_in_this_one() {
+    let bench = Bench::new(settings());
+    let member = bench.member();
+    bench.produce(&["a", "b", "c"]);
+    bench.until_position(3).await;
+    member.abort();
+    // The schema is made anew, and the topic read from its end; Redis keeps its marks.
+    let other = Bench {
+        database: MemoryDatabase::new(),
+        ..bench
+    };
+    other.database.alter(|tables| {
+        let row = bench_row(&other.at, 3);
+        tables.positions.insert(other.at.clone(), row);
+    });
+    let _member = other.member();
+    other.produce(&["b"]);
+    other.until_position(4).await;
+    assert_eq!(other.effects(), once(&["b"]));
+}
+
+fn bench_row(at: &TopicPartition, offset: i64) -> Row {
+    let position = Position {
+        at: at.clone(),
+        epoch: 0,
+        next_offset: offset,
+        high_water: offset,
+        horizon: 0,
+        topic_id: None,
+        cluster_id: None,
+        stopped: None,
+    };
+    Row {
+        position,
+        owner: None,
+        tally: Tally::default(),
+        conflicts: 0,
+    }
 }

@@ -14,6 +14,8 @@ create table onceonly.pipeline (
     handler_kind text not null,
     -- Recorded so that a deploy can be told from another; never compared.
     handler_hash text not null,
+    -- Names this history of the pipeline: marks of another one prove nothing here.
+    incarnation uuid not null default gen_random_uuid(),
     mark_namespace int not null default 0 check (mark_namespace >= 0),
     generation int not null default 0 check (generation >= 0),
     created_at timestamptz not null default now(),

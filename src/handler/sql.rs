@@ -1,8 +1,8 @@
 //! Effects by SQL: statements that run once for each batch, over a relation `batch` of its new events.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sqlx::postgres::types::Oid;
@@ -20,6 +20,7 @@ mod copy;
 mod screen;
 mod statement;
 
+const SET_PATH: &str = include_str!("../../sql/handler/set_path.sql");
 const VISIBLE_BATCH: &str = include_str!("../../sql/handler/visible_batch.sql");
 const CREATE_BATCH: &str = include_str!("../../sql/handler/create_batch.sql");
 const SESSION: &str = include_str!("../../sql/handler/session.sql");
@@ -83,6 +84,8 @@ pub struct SqlHandler {
     header_type: AtomicU32,
     /// How long the server lets a statement run; 0 is for ever.
     statement_timeout_ms: AtomicU64,
+    /// That of the user, as a new session has it.
+    search_path: Mutex<Arc<str>>,
 }
 
 impl SqlHandler {
@@ -108,6 +111,7 @@ impl SqlHandler {
             max_event_bytes: settings.max_event_bytes,
             header_type: AtomicU32::new(0),
             statement_timeout_ms: AtomicU64::new(0),
+            search_path: Mutex::default(),
         })
     }
 
@@ -120,6 +124,12 @@ impl SqlHandler {
             hasher.update(statement.as_bytes());
         }
         hasher.finalize().to_hex().as_str().to_owned()
+    }
+
+    fn search_path(&self) -> MutexGuard<'_, Arc<str>> {
+        self.search_path
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A little longer than the server lets a statement run.
@@ -182,6 +192,8 @@ impl SqlHandler {
             ));
         };
         self.header_type.store(number, Ordering::Relaxed);
+        let path: String = row.try_get("search_path").map_err(lost)?;
+        *self.search_path() = path.into();
         Ok(())
     }
 }
@@ -222,11 +234,19 @@ impl Handler<PgConnection> for SqlHandler {
         let header_type = self.header_type.load(Ordering::Relaxed);
         let filled = copy::fill_batch(transaction, events, self.payload, header_type);
         within(limit, filled).await?;
+        let path = Arc::clone(&self.search_path());
         for (number, text) in (1..).zip(&self.statements) {
+            within(limit, set_path(transaction, &path)).await?;
             within(limit, execute(transaction, number, text)).await?;
         }
         Ok(())
     }
+}
+
+async fn set_path(transaction: &mut PgConnection, path: &str) -> Result<(), Error> {
+    let set = sqlx::query(SET_PATH).bind(path).execute(transaction).await;
+    set.map(drop)
+        .map_err(|error| Error::postgres("set the search path", error))
 }
 
 async fn execute(

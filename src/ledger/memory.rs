@@ -300,6 +300,10 @@ impl<X: Faults> Ledger for MemoryLedger<X> {
         Ok(shared.tables.positions.values().map(standing).collect())
     }
 
+    fn history(&self) -> Result<String, Error> {
+        Ok(self.database.history())
+    }
+
     async fn mark_namespace(&mut self) -> Result<i32, Error> {
         self.step(Step::Read).await?;
         Ok(self.database.lock().tables.mark_namespace)

@@ -254,6 +254,11 @@ impl Ledger for PostgresLedger {
         self.noting(standings)
     }
 
+    fn history(&self) -> Result<String, Error> {
+        let session = self.session.as_ref().ok_or_else(disconnected)?;
+        Ok(session.history.clone())
+    }
+
     async fn mark_namespace(&mut self) -> Result<i32, Error> {
         let session = self.session()?;
         let query = session.query(MARK_NAMESPACE);

@@ -4,7 +4,7 @@ use tracing::{error, info};
 
 use super::Retries;
 use super::assignment::{Decision, decide};
-use super::ownership::{Owned, place_of};
+use super::ownership::Owned;
 use super::worker::{Pace, Worker};
 use crate::error::{Class, Error};
 use crate::event::TopicPartition;
@@ -158,7 +158,7 @@ where
             .zip(decisions)
             .zip(epochs.into_iter().zip(high_waters));
         for (((take, decision), (epoch, high_water)), assigned) in claims.zip(assigned) {
-            let place = place_of(&take.at, assigned.topic_id);
+            let place = self.waters.place(&take.at, assigned.topic_id);
             self.waters.raise(&place, high_water);
             let owned = Owned {
                 epoch,

@@ -261,33 +261,38 @@ where
         self.watch_failures(work, plan).await
     }
 
-    /// Stops a partition whose events fail one after another: the fault is then hardly theirs, and
-    /// a topic would be emptied into dead letters.
+    /// Says which events failed, and stops a partition whose events fail one after another: the
+    /// fault is then hardly theirs, and a topic would be emptied into dead letters.
     async fn watch_failures(&mut self, work: &Work, plan: &Plan) -> Result<(), Error> {
-        let limit = self.settings.max_dead_in_a_row;
         let mut stop = Vec::new();
         for (index, outcome) in plan.outcomes() {
-            let at = work.batch.event(index as usize).at();
-            let Some(owned) = self.owned.get_mut(at) else {
+            let event = work.batch.event(index as usize);
+            let Some(owned) = self.owned.get_mut(event.at()) else {
                 continue;
             };
-            match outcome {
-                Outcome::Applied => owned.failed_in_a_row = 0,
-                Outcome::Dead | Outcome::Retrying => {
-                    owned.failed_in_a_row += 1;
-                    if owned.failed_in_a_row == limit {
-                        stop.push(at.clone());
-                    }
-                }
-                _ => {}
+            if outcome == Outcome::Applied {
+                owned.failed_in_a_row = 0;
+            }
+            if !matches!(outcome, Outcome::Dead | Outcome::Retrying) {
+                continue;
+            }
+            let failure = plan.failures.iter().find(|(failed, _)| *failed == index);
+            let message = failure.map_or("", |(_, message)| message.as_str());
+            let id = work.ids.text(index as usize);
+            warn!(event = clip(id), partition = %event.at(), offset = event.offset(),
+                "event failed ({}): {message}", outcome.name());
+            owned.failed_in_a_row += 1;
+            if owned.failed_in_a_row == self.settings.max_dead_in_a_row {
+                let last = format!("the last at offset {}: {message}", event.offset());
+                stop.push((event.at().clone(), last));
             }
         }
-        for at in stop {
+        for (at, last) in stop {
+            let limit = self.settings.max_dead_in_a_row;
             let reason = format!(
-                "{limit} events in a row failed and none was applied between them \
-                 (retry.max_dead_in_a_row): see onceonly dead-letters list --topic {}. \
-                 Mend the cause and start the consumer again",
-                at.topic
+                "{limit} events in a row failed, as dead letters or waiting for a retry, and none \
+                 was applied between them (retry.max_dead_in_a_row); {last}. Mend the cause and \
+                 start the consumer again"
             );
             self.stop(&at, reason).await?;
         }
@@ -329,5 +334,13 @@ where
             warn!(partition = %slice.at, offset, "batch given up for a rebalance; it will be read again");
             self.read_from(&slice.at, offset);
         }
+    }
+}
+
+/// The beginning of an id, as much of it as a log line needs.
+fn clip(id: &str) -> &str {
+    match id.char_indices().nth(100) {
+        Some((end, _)) => &id[..end],
+        None => id,
     }
 }

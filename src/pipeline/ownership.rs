@@ -71,20 +71,40 @@ impl Ownership {
 /// How far every partition of the pipeline was ever committed, as one connection has read it.
 #[derive(Debug, Default)]
 pub(super) struct HighWaters {
+    /// The history that they belong to.
+    history: String,
     topics: HashMap<String, HashMap<i32, i64>>,
 }
 
 impl HighWaters {
     /// Forgets everything: another connection may see another history.
-    pub fn clear(&mut self) {
+    pub fn begin(&mut self, history: String) {
+        self.history = history;
         self.topics.clear();
+    }
+
+    /// How marks name a partition.
+    ///
+    /// By the topic's incarnation, so that a mark of a topic that was deleted proves nothing about
+    /// the one made after it (where no broker tells the id, by its name), and by the history that
+    /// the position belongs to, so that a mark of another database proves nothing in this one.
+    pub fn place(&self, at: &TopicPartition, topic_id: Option<Uuid>) -> Place {
+        let topic = match topic_id {
+            Some(id) => id.simple().to_string(),
+            None => blake3::hash(at.topic.as_bytes()).to_hex().to_string(),
+        };
+        let history = blake3::hash(self.history.as_bytes()).to_hex();
+        Place {
+            topic: format!("{}-{}", &topic[..8], &history[..8]),
+            partition: at.partition,
+        }
     }
 
     /// Replaces what is known by what was just read.
     pub fn read(&mut self, standings: &[Standing]) {
         self.topics.clear();
         for standing in standings {
-            let place = place_of(&standing.at, standing.topic_id);
+            let place = self.place(&standing.at, standing.topic_id);
             self.raise(&place, standing.high_water);
         }
     }
@@ -107,19 +127,6 @@ impl Proofs for HighWaters {
     }
 }
 
-/// How marks name a partition: by its topic's incarnation, so that a mark of a topic that was
-/// deleted proves nothing about the one made after it. Where no broker tells the id, by its name.
-pub(super) fn place_of(at: &TopicPartition, topic_id: Option<Uuid>) -> Place {
-    let short = match topic_id {
-        Some(id) => id.simple().to_string()[..12].to_owned(),
-        None => blake3::hash(at.topic.as_bytes()).to_hex()[..12].to_owned(),
-    };
-    Place {
-        topic: short,
-        partition: at.partition,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,29 +144,36 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_made_again_is_another_place() {
+    fn a_topic_made_again_and_another_history_are_other_places() {
         let at = TopicPartition::new("orders", 1);
-        let place = |id: Option<Uuid>| place_of(&at, id);
-        assert_ne!(
-            place(Some(Uuid::from_u128(1 << 100))),
-            place(Some(Uuid::from_u128(2 << 100)))
-        );
-        assert_eq!(place(None), place(None));
+        let mut waters = HighWaters::default();
+        let ids = [
+            None,
+            Some(Uuid::from_u128(1 << 100)),
+            Some(Uuid::from_u128(2 << 100)),
+        ];
+        let mut places: Vec<Place> = Vec::new();
+        for history in ["one", "two"] {
+            waters.begin(history.to_owned());
+            places.extend(ids.map(|id| waters.place(&at, id)));
+            assert_eq!(waters.place(&at, None), waters.place(&at, None));
+        }
+        for (index, place) in places.iter().enumerate() {
+            assert!(!places[..index].contains(place), "{places:?}");
+        }
     }
 
     #[test]
     fn a_high_water_is_believed_until_the_next_reading_says_less() {
         let mut waters = HighWaters::default();
-        waters.read(&[standing(7 << 40, 50)]);
-        let place = place_of(
-            &TopicPartition::new("orders", 1),
-            standing(7 << 40, 0).topic_id,
-        );
+        let standing = standing(7 << 40, 50);
+        waters.read(std::slice::from_ref(&standing));
+        let place = waters.place(&standing.at, standing.topic_id);
         waters.raise(&place, 80);
         waters.raise(&place, 60);
         assert_eq!(waters.high_water(&place.topic, 1), Some(80));
         assert_eq!(waters.high_water(&place.topic, 2), None);
-        waters.read(&[standing(7 << 40, 50)]);
+        waters.read(&[standing]);
         assert_eq!(waters.high_water(&place.topic, 1), Some(50));
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Plan {
     /// Open records sorted by key: the order in which every worker claims.
     claims: Vec<u32>,
     conflicts: Vec<u32>,
+    /// Events that were parked, and why.
+    pub failures: Vec<(u32, String)>,
     /// Repeats that the handler gets all the same; `None` where duplicates are dropped.
     observed: Option<Vec<u32>>,
 }
@@ -64,6 +66,7 @@ impl Plan {
             froms: vec![None; work.batch.slices().len()],
             claims: Vec::new(),
             conflicts: Vec::new(),
+            failures: Vec::new(),
             observed: observe.then(Vec::new),
         };
         plan.plan_moves(work, part, owned);
@@ -263,6 +266,7 @@ impl Plan {
                 Verdict::RetryAfter(_) => Outcome::Retrying,
             };
             self.states[index as usize - self.first] = State::Ended(outcome);
+            self.failures.push((index, failure.message.clone()));
             let (id, key) = (work.ids.text(index as usize), work.key(index));
             parked.push(Parked {
                 event: work.event(index),

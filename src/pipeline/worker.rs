@@ -130,8 +130,8 @@ where
             return Ok(());
         }
         self.recent.clear();
-        self.waters.clear();
         self.ledger.connect().await?;
+        self.waters.begin(self.ledger.history()?);
         self.handler.prepare(self.ledger.connection()?).await?;
         self.resync().await?;
         self.connected = true;

@@ -57,6 +57,11 @@ impl Database {
             .expect("a registered pipeline")
     }
 
+    /// The database's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// How to connect.
     pub fn options(&self) -> PgConnectOptions {
         self.server.clone().database(&self.name)

@@ -1,5 +1,6 @@
 //! The database behind ledgers in memory: one history, one transaction at a time.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,16 +22,34 @@ pub(super) struct Shared {
 }
 
 /// A database that any number of [`MemoryLedger`]s share.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct MemoryDatabase {
     shared: Arc<Mutex<Shared>>,
     released: Arc<Notify>,
+    number: u64,
+}
+
+/// Counts databases: each has a history of its own.
+static DATABASES: AtomicU64 = AtomicU64::new(0);
+
+impl Default for MemoryDatabase {
+    fn default() -> Self {
+        Self {
+            shared: Arc::default(),
+            released: Arc::default(),
+            number: DATABASES.fetch_add(1, Ordering::Relaxed),
+        }
+    }
 }
 
 impl MemoryDatabase {
     /// An empty one.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    pub(super) fn history(&self) -> String {
+        format!("memory/{}", self.number)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Shared> {

@@ -27,6 +27,8 @@ pub(super) struct Session {
     pub(super) connection: PgConnection,
     pub(super) sql: Sql,
     pub(super) pipeline_id: i32,
+    /// Names the history that the pipeline's positions belong to.
+    pub(super) history: String,
     answer_timeout: Duration,
 }
 
@@ -50,11 +52,13 @@ impl Session {
         let sql = settings.sql()?;
         let mut connection = connect_fit(settings, &sql, trusted).await?;
         configure(&mut connection, settings).await?;
-        let (id, generation) = find_pipeline(&mut connection, &sql, pipeline).await?;
+        let row = find_pipeline(&mut connection, &sql, pipeline).await?;
+        let (id, generation) = (get(&row, "id")?, get(&row, "generation")?);
         Ok(Self {
             connection,
             sql: sql.with_generation(id, generation),
             pipeline_id: id,
+            history: get(&row, "history")?,
             answer_timeout: settings.answer_timeout(),
         })
     }
@@ -260,19 +264,18 @@ async fn find_pipeline(
     connection: &mut PgConnection,
     sql: &Sql,
     pipeline: &str,
-) -> Result<(i32, i32), Error> {
+) -> Result<PgRow, Error> {
     let found = sql
         .query(FIND)
         .bind(pipeline)
         .fetch_optional(connection)
         .await
         .map_err(|error| Error::postgres("find the pipeline", error))?;
-    let Some(row) = found else {
-        return Err(Error::fatal(format!(
+    found.ok_or_else(|| {
+        Error::fatal(format!(
             "pipeline {pipeline:?} is not in the database: it was never run with this one \
              (`onceonly run` registers it), or the database was restored or emptied; or is another \
              database, schema or name meant?"
-        )));
-    };
-    Ok((get(&row, "id")?, get(&row, "generation")?))
+        ))
+    })
 }

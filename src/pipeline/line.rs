@@ -23,6 +23,9 @@ use crate::source::Source;
 /// How often a worker that waits for its rate says that it lives.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
 
+/// Tries of one batch after which a person should know.
+const STUCK_TRIES: u32 = 10;
+
 impl<S, F, L, H> Worker<S, F, L, H>
 where
     S: Source,
@@ -149,6 +152,9 @@ where
                     return Ok(Pace::Done);
                 }
                 After::Again => {
+                    if retries.made > 0 && retries.made.is_multiple_of(STUCK_TRIES) {
+                        say_stuck(work, part, retries.made);
+                    }
                     if self.pause(&mut retries).await == Pace::Interrupted {
                         return Ok(Pace::Interrupted);
                     }
@@ -335,6 +341,16 @@ where
             self.read_from(&slice.at, offset);
         }
     }
+}
+
+/// A batch that is tried again and again, for reasons that time was to mend.
+fn say_stuck(work: &Work, part: &Part, tries: u32) {
+    if part.range.is_empty() {
+        return;
+    }
+    let event = work.batch.event(part.range.start);
+    warn!(partition = %event.at(), offset = event.offset(), events = part.range.len(), tries,
+        "the events from here on do not get through; \"trying again\" lines say why");
 }
 
 /// The beginning of an id, as much of it as a log line needs.

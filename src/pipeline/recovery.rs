@@ -139,7 +139,8 @@ where
         if error.is_disconnect() || !self.connected {
             self.lost(error);
         } else {
-            info!("trying again: {error}");
+            let code = error.code().unwrap_or_default();
+            info!(code, "trying again: {error}");
         }
     }
 

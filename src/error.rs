@@ -81,10 +81,11 @@ impl Error {
         let mut error = match &source {
             sqlx::Error::Database(answer) => {
                 let code = answer.code().unwrap_or_default().into_owned();
-                let mut error = Self::new(
-                    class_of_sqlstate(&code),
-                    format!("{doing}: {}", told(answer.as_ref())),
-                );
+                let class = match is_refused_by_policy(answer.as_ref()) {
+                    true => Class::Rejected,
+                    false => class_of_sqlstate(&code),
+                };
+                let mut error = Self::new(class, format!("{doing}: {}", told(answer.as_ref())));
                 error.suspect = code == "57014" || is_disconnect(&code);
                 error.disconnected = is_disconnect(&code);
                 error.code = Some(code);
@@ -165,12 +166,11 @@ fn told(answer: &dyn sqlx::error::DatabaseError) -> String {
 
 /// What a SQLSTATE asks for (Postgres documentation, appendix A).
 ///
-/// Class 22 and 23 and a few raised by functions are the event's; missing objects, permissions and
-/// syntax are a person's; everything that time may mend is transient.
+/// Missing objects, permissions and syntax are a person's; what time may mend is transient; the rest
+/// is the event's, codes that users raise in functions and triggers included: one event must not
+/// stop its neighbours, and where all fail, `retry.max_dead_in_a_row` stops the partition.
 pub fn class_of_sqlstate(code: &str) -> Class {
     match code {
-        // No partition, table or check of the user's can take this event.
-        "23514" | "54000" | "54001" | "54023" => Class::Rejected,
         // A statement that ran out of time, or was cancelled by a person.
         "57014" => Class::Transient,
         // Read-only: a standby that is being promoted, or a failover in progress.
@@ -182,14 +182,25 @@ pub fn class_of_sqlstate(code: &str) -> Class {
         // A cached plan that no longer fits a table which was altered: preparing again mends it.
         "0A000" => Class::Fatal,
         _ => match code.get(..2).unwrap_or_default() {
-            // Data exception, constraint violation, cardinality violation, raised by PL/pgSQL,
-            // `with check option`.
-            "22" | "23" | "21" | "P0" | "44" => Class::Rejected,
             // Connection, transaction rollback, resources, operator intervention, system error.
             "08" | "40" | "53" | "57" | "58" => Class::Transient,
-            _ => Class::Fatal,
+            // No such database, schema, table, column, function or right; a transaction or a
+            // prepared statement in a state that nobody meant; a broken server.
+            "0A" | "25" | "26" | "28" | "2B" | "2D" | "34" | "3D" | "3F" | "42" | "F0" | "HV"
+            | "XX" => Class::Fatal,
+            _ => Class::Rejected,
         },
     }
+}
+
+/// A row that a row-level-security policy refuses has the code of a missing right, though it is
+/// this event's row that is refused.
+fn is_refused_by_policy(answer: &dyn sqlx::error::DatabaseError) -> bool {
+    answer
+        .try_downcast_ref::<sqlx::postgres::PgDatabaseError>()
+        .is_some_and(|answer| {
+            answer.code() == "42501" && answer.routine() == Some("ExecWithCheckOptions")
+        })
 }
 
 /// Whether the server's answer means that this connection is over.
@@ -224,6 +235,11 @@ mod tests {
             ("57014", Class::Transient),
             ("08006", Class::Transient),
             ("25006", Class::Transient),
+            ("45000", Class::Rejected),
+            ("UE001", Class::Rejected),
+            ("38000", Class::Rejected),
+            ("27000", Class::Rejected),
+            ("55000", Class::Rejected),
             ("42P01", Class::Fatal),
             ("42501", Class::Fatal),
             ("42601", Class::Fatal),

@@ -734,3 +734,66 @@ async fn batch_stays_ours_whatever_becomes_of_the_search_path() {
     let ids: Vec<String> = ids.iter().map(|row| row.get("id")).collect();
     assert_eq!(ids, ["0", "0", "0 again", "0 again"]);
 }
+
+#[tokio::test]
+async fn a_code_of_the_users_own_and_a_policy_blame_the_event() {
+    let database = Database::migrated().await;
+    database
+        .run(
+            "create table public.effect (id text);
+             create function public.refuse() returns trigger language plpgsql as $$ begin
+                 if new.id = '1' then raise 'not one' using errcode = '45000'; end if;
+                 return new;
+             end $$;
+             create trigger refuse before insert on public.effect
+                 for each row execute function public.refuse();
+             create table public.guarded (id text);
+             alter table public.guarded enable row level security;
+             create policy guard on public.guarded with check (id <> '1')",
+        )
+        .await;
+    let role = database.name().to_owned();
+    database
+        .run(&format!(
+            "create role {role}_plain; grant insert on public.guarded to {role}_plain"
+        ))
+        .await;
+    let own = ["insert into public.effect select event_id from batch"];
+    let handler = handler(&own, PayloadKind::Json);
+    let mut connection = prepared(&database, &handler).await;
+    let events = Events::of(&[b"{}", b"{}"]);
+    let error = events
+        .apply(&handler, &mut connection)
+        .await
+        .expect_err("a refusal");
+    assert_eq!(
+        (error.class(), error.code()),
+        (Class::Rejected, Some("45000")),
+        "{error}"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(format!("set role {role}_plain")))
+        .execute(&mut connection)
+        .await
+        .expect("another role");
+    let insert = sqlx::raw_sql("insert into public.guarded values ('1')")
+        .execute(&mut connection)
+        .await
+        .expect_err("a refusal");
+    let error = Error::postgres("insert", insert);
+    assert_eq!(
+        (error.class(), error.code()),
+        (Class::Rejected, Some("42501")),
+        "{error}"
+    );
+    let forbidden = sqlx::raw_sql("insert into public.effect values ('2')")
+        .execute(&mut connection)
+        .await
+        .expect_err("a refusal");
+    assert_eq!(Error::postgres("insert", forbidden).class(), Class::Fatal);
+    drop(connection);
+    database
+        .run(&format!(
+            "drop owned by {role}_plain; drop role {role}_plain"
+        ))
+        .await;
+}

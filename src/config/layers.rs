@@ -14,7 +14,19 @@ use super::{Config, ConfigError};
 pub const PREFIX: &str = "ONCEONLY_";
 
 /// Variables with the prefix that are no keys of the configuration.
-const RESERVED: [&str; 4] = ["CONFIG", "FENCE", "LOG", "LOG_FORMAT"];
+const RESERVED: [&str; 10] = [
+    "CONFIG",
+    "FENCE",
+    "LOG",
+    "LOG_FORMAT",
+    // What compose/stack reads.
+    "KAFKA_CONTROLLER_PORT",
+    "KAFKA_PORT",
+    "POSTGRES_PORT",
+    "REDIS_PORT",
+    "STACK_DIR",
+    "STACK_MODE",
+];
 
 /// Collects the layers of a configuration; a later one wins.
 ///

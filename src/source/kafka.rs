@@ -38,6 +38,7 @@ use inquiry::{Inquirer, Inquiries, Job};
 use mailbox::{Limits, Mailbox};
 use membership::Membership;
 use reader::Reader;
+use settings::refused;
 use starts::Starts;
 
 pub use log::{KafkaLog, LogView, TopicLog};
@@ -78,15 +79,12 @@ impl KafkaSource {
             settings.drain_timeout,
             &settings.client_id,
         );
-        let refused = |error| {
-            Error::fatal(format!(
-                "the Kafka client refuses its settings: {error}; see [kafka] and kafka.properties"
-            ))
-        };
-        let consumer =
-            BaseConsumer::from_config_and_context(&config, membership).map_err(refused)?;
+        let consumer = BaseConsumer::from_config_and_context(&config, membership)
+            .map_err(|error| refused(&error))?;
         let topics: Vec<&str> = settings.topics.iter().map(String::as_str).collect();
-        consumer.subscribe(&topics).map_err(refused)?;
+        consumer
+            .subscribe(&topics)
+            .map_err(|error| refused(&error))?;
 
         let membership = Arc::clone(consumer.context());
         let (jobs, asked) = mpsc::channel();

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::desk::lock;
 use super::native;
-use super::settings::KafkaSettings;
+use super::settings::{KafkaSettings, refused};
 use crate::error::Error;
 use crate::event::TopicPartition;
 
@@ -65,11 +65,7 @@ impl KafkaLog {
         let mut config = settings.client_config()?;
         config.set("statistics.interval.ms", "0");
         let client = BaseConsumer::from_config_and_context(&config, Listener::default());
-        let client = client.map_err(|error| {
-            Error::fatal(format!(
-                "the Kafka client refuses its settings: {error}; see [kafka] and kafka.properties"
-            ))
-        })?;
+        let client = client.map_err(|error| refused(&error))?;
         let asker = Asker {
             client: Arc::new(client),
             brokers: settings.brokers.clone(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
+use rdkafka::error::KafkaError;
 
 use crate::error::Error;
 
@@ -76,6 +77,20 @@ const OWNED: [(&str, &str); 8] = [
 
 /// librdkafka's default for `session.timeout.ms`.
 const SESSION_TIMEOUT_MS: u64 = 45_000;
+
+/// The client's word on settings that it does not take. A property's value is left out: it may be
+/// a password under a mistyped name.
+pub(super) fn refused(error: &KafkaError) -> Error {
+    let reason = match error {
+        KafkaError::ClientConfig(_, reason, key, _) => {
+            format!("{reason} (kafka.properties.{key})")
+        }
+        other => other.to_string(),
+    };
+    Error::fatal(format!(
+        "the Kafka client refuses its settings: {reason}; see [kafka] and kafka.properties"
+    ))
+}
 
 impl KafkaSettings {
     /// Settings with defaults for everything that has one.
@@ -199,6 +214,15 @@ mod tests {
         let mut settings = settings();
         settings.properties.insert(key.into(), value.into());
         settings
+    }
+
+    #[test]
+    fn the_value_of_a_refused_property_is_not_told() {
+        let config = with("sasl.pasword", "hunter2").client_config().unwrap();
+        let refusal = config.create::<BaseConsumer>().map(drop).unwrap_err();
+        let told = refused(&refusal).to_string();
+        assert!(told.contains("kafka.properties.sasl.pasword"), "{told}");
+        assert!(!told.contains("hunter2"), "{told}");
     }
 
     #[test]

@@ -107,13 +107,8 @@ fn zeros(partitions: i32) -> Vec<(String, String)> {
 
 /// A query that says whether every position is at the end of its partition's log.
 fn at_the_end(topic: &str, partitions: i32) -> String {
-    let consumer: BaseConsumer = support::client(&support::brokers())
-        .create()
-        .expect("a consumer");
     let ends = (0..partitions).map(|partition| {
-        let (_, end) = consumer
-            .fetch_watermarks(topic, partition, PATIENCE)
-            .expect("the ends of a partition");
+        let end = end_without_open_transaction(topic, partition);
         format!("({partition}, {end}::bigint)")
     });
     format!(
@@ -121,6 +116,28 @@ fn at_the_end(topic: &str, partitions: i32) -> String {
          join (values {}) as e(p, log_end) on p = partition and log_end = next_offset",
         ends.collect::<Vec<_>>().join(", ")
     )
+}
+
+/// The end of a log, once no transaction is open in it: a producer has the answer to its abort or
+/// commit before the marker is in the log.
+fn end_without_open_transaction(topic: &str, partition: i32) -> i64 {
+    let end = |isolation| {
+        let consumer: BaseConsumer = support::client(&support::brokers())
+            .set("isolation.level", isolation)
+            .create()
+            .expect("a consumer");
+        let ends = consumer.fetch_watermarks(topic, partition, PATIENCE);
+        ends.expect("the ends of a partition").1
+    };
+    let begun = Instant::now();
+    loop {
+        let stable = end("read_committed");
+        if stable == end("read_uncommitted") {
+            return stable;
+        }
+        assert!(begun.elapsed() < PATIENCE, "a transaction stays open");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,5 +10,7 @@ mod locks;
 mod operator;
 #[path = "ledger_postgres/refusals.rs"]
 mod refusals;
+#[path = "ledger_postgres/rotation.rs"]
+mod rotation;
 #[path = "ledger_postgres/schema.rs"]
 mod schema;

@@ -1,6 +1,6 @@
 -- The keys come sorted, and are inserted in that order: two batches never wait for each other in a
--- circle. Who meets an id of an open transaction waits for its end. A generation that is no longer
--- written to would be an anti-join here.
+-- circle. Who meets an id of an open transaction waits for its end. For one generation that nobody
+-- looks beyond.
 with claimed as (
     insert into onceonly.ledger_0 (event_key, kafka_offset, applied_at, source, body_hash)
     select e.event_key, e.kafka_offset, now(), e.source, e.body_hash

@@ -1,4 +1,5 @@
--- The first statement of a batch. A plain update promises no order of locking, so the rows are
+-- The first statement of a batch after its transaction got its number, so it also reads which
+-- generations the batch's ids are claimed in. A plain update promises no order of locking, so the rows are
 -- locked first, by topic and partition, and moved only where the owner and its place still hold.
 with move as (
     select *
@@ -23,5 +24,6 @@ set next_offset = l.to_offset,
     ),
     updated_at = now()
 from locked l
+join onceonly.pipeline g on g.id = $1
 where p.id = l.id and p.epoch = l.epoch and p.next_offset = l.from_offset
-returning p.topic, p.partition, p.id
+returning p.topic, p.partition, p.id, g.oldest_generation, g.generation, g.next_generation

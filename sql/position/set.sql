@@ -1,5 +1,11 @@
 -- A person's decision: the owner is fenced, and the next one records topic and cluster afresh.
 -- In another log ($5) nothing was committed yet, and no id of its records can be forgotten.
+with another_log as (
+    delete from onceonly.generation_birth b
+    using onceonly.position p
+    where $5 and p.pipeline_id = $1 and p.topic = $2 and p.partition = $3
+        and b.pipeline_id = p.pipeline_id and b.source = p.id
+)
 update onceonly.position p
 set next_offset = $4,
     high_water = case when $5 then $4 else greatest(p.high_water, $4) end,

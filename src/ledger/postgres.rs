@@ -22,6 +22,7 @@ mod pipeline;
 mod position;
 mod position_set;
 pub mod report;
+pub mod rotation;
 mod session;
 mod settings;
 mod statement;
@@ -34,7 +35,7 @@ pub use position_set::{Log, PositionSet, position_set};
 pub(crate) use session::answered;
 pub(crate) use settings::ANSWER_TIMEOUT;
 pub use settings::PostgresSettings;
-pub use statement::Sql;
+pub use statement::{Generations, Sql};
 
 use position::Sources;
 use session::{Session, get};
@@ -135,7 +136,9 @@ impl Ledger for PostgresLedger {
         if self.xid.is_some() {
             return Err(Error::fatal("a transaction is already open"));
         }
-        let rows = self.session()?.raw("begin", BEGIN).await;
+        let session = self.session()?;
+        session.generations = None;
+        let rows = session.raw("begin", BEGIN).await;
         let rows = self.noting(rows)?;
         let row = rows
             .first()

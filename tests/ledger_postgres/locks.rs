@@ -16,7 +16,7 @@ use crate::support::ledger_suite::{advance, at, entries, fates, key, open, park,
 const CLAIM: &str = include_str!("../../sql/ledger/claim.sql");
 
 /// Waits until a session of the database waits for a lock.
-async fn someone_waits(database: &Database) {
+pub async fn someone_waits(database: &Database) {
     let waits = async {
         let query = "select count(*) from pg_locks l join pg_database d on d.datname = current_database() \
                      join pg_stat_activity a on a.pid = l.pid and a.datid = d.oid where not l.granted";

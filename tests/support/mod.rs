@@ -10,6 +10,7 @@ pub mod logs;
 pub mod pooler;
 pub mod proxy;
 pub mod redis_server;
+pub mod rotation;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -6,11 +6,14 @@ use uuid::Uuid;
 
 use super::position::{self, Sources};
 use super::session::{Session, get};
+use super::statement::{Generations, Sql};
 use crate::error::Error;
 use crate::event::TopicPartition;
 use crate::ledger::{Claim, Entry, Fate};
 
 const CLAIM: &str = include_str!("../../../sql/ledger/claim.sql");
+const CLAIM_BESIDE: &str = include_str!("../../../sql/ledger/claim_beside.sql");
+const STEP: &str = include_str!("../../../sql/rotation/step.sql");
 const FATES: &str = include_str!("../../../sql/ledger/fates.sql");
 const CONFLICTS: &str = include_str!("../../../sql/ledger/conflicts.sql");
 
@@ -26,7 +29,7 @@ pub(super) async fn claim(
         return Ok(Vec::new());
     }
     learn_sources(session, entries, sources).await?;
-    let claimed = insert(session, entries, sources).await?;
+    let claimed = insert_in_step(session, entries, sources).await?;
     if claimed.len() == entries.len() {
         let new = Claim {
             fate: Fate::New,
@@ -74,9 +77,46 @@ async fn learn_sources(
     position::learn_sources(session, &unknown, sources).await
 }
 
+/// The generations in force for this transaction, read once in it.
+pub(super) async fn generations(session: &mut Session) -> Result<Generations, Error> {
+    if let Some(generations) = session.generations {
+        return Ok(generations);
+    }
+    let query = session.query(STEP);
+    let row = session.fetch_one("read the generations", query).await?;
+    session.use_generations(&row)
+}
+
+/// Writes to the generations that the rotation's step asks for. Returns the keys that were new.
+async fn insert_in_step(
+    session: &mut Session,
+    entries: &[Entry<'_>],
+    sources: &Sources,
+) -> Result<Vec<Uuid>, Error> {
+    let generations = generations(session).await?;
+    let statement = match generations.oldest < generations.current {
+        true => CLAIM_BESIDE,
+        false => CLAIM,
+    };
+    let sql = session.sql.clone();
+    let claimed = insert(session, &sql, statement, entries, sources).await?;
+    let Some(next) = generations.next.filter(|_| !claimed.is_empty()) else {
+        return Ok(claimed);
+    };
+    // An id that is only in the next generation came with a transaction that no longer writes to
+    // this one.
+    let claimed: HashSet<Uuid> = claimed.into_iter().collect();
+    let new = |entry: &&Entry<'_>| claimed.contains(&entry.key.0);
+    let entries: Vec<Entry<'_>> = entries.iter().filter(new).copied().collect();
+    let sql = sql.with_generation(session.pipeline_id, next);
+    insert(session, &sql, CLAIM, &entries, sources).await
+}
+
 /// Returns the keys that were new.
 async fn insert(
     session: &mut Session,
+    sql: &Sql,
+    statement: &str,
     entries: &[Entry<'_>],
     sources: &Sources,
 ) -> Result<Vec<Uuid>, Error> {
@@ -87,7 +127,7 @@ async fn insert(
         .map(|entry| sources.get(entry.event.at()).copied())
         .collect();
     let hashes: Vec<Option<i64>> = entries.iter().map(|entry| entry.body_hash).collect();
-    let query = session.sql.query(CLAIM).bind(keys).bind(offsets);
+    let query = sql.query(statement).bind(keys).bind(offsets);
     let query = query.bind(origins).bind(hashes);
     let row = session.fetch_one("claim ids", query).await?;
     get(&row, "coalesce")
@@ -116,6 +156,7 @@ pub(super) async fn conflicts(
     if entries.iter().all(|entry| entry.body_hash.is_none()) {
         return Ok(conflicts);
     }
+    generations(session).await?;
     let keys: Vec<Uuid> = entries.iter().map(|entry| entry.key.0).collect();
     let hashes: Vec<Option<i64>> = entries.iter().map(|entry| entry.body_hash).collect();
     let query = session.sql.query(CONFLICTS).bind(keys).bind(hashes);

@@ -10,7 +10,7 @@ use super::settings::PostgresSettings;
 use super::statement::Sql;
 use crate::error::Error;
 
-const MIGRATIONS: [(i64, &str, &str); 4] = [
+const MIGRATIONS: [(i64, &str, &str); 5] = [
     (
         1,
         "pipeline",
@@ -30,6 +30,11 @@ const MIGRATIONS: [(i64, &str, &str); 4] = [
         4,
         "event",
         include_str!("../../../sql/migrations/0004_event.sql"),
+    ),
+    (
+        5,
+        "rotation",
+        include_str!("../../../sql/migrations/0005_rotation.sql"),
     ),
 ];
 

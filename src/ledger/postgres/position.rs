@@ -131,6 +131,9 @@ pub(super) async fn advance(
     let query = session.query(ADVANCE).bind(topics).bind(partitions);
     let query = query.bind(epochs).bind(from).bind(to).bind(times);
     let rows = session.fetch_all("advance positions", query).await?;
+    if let Some(row) = rows.first() {
+        session.use_generations(row)?;
+    }
     let mut moved = HashMap::with_capacity(rows.len());
     for row in &rows {
         moved.insert(partition(row)?, get::<i32>(row, "id")?);

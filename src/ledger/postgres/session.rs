@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::migrate::check_version;
 use super::settings::PostgresSettings;
-use super::statement::Sql;
+use super::statement::{Generations, Sql};
 use crate::error::Error;
 
 const FACTS: &str = include_str!("../../../sql/session/facts.sql");
@@ -27,6 +27,8 @@ pub(super) struct Session {
     pub(super) connection: PgConnection,
     pub(super) sql: Sql,
     pub(super) pipeline_id: i32,
+    /// The generations that the open transaction's ids are claimed in, once it has read them.
+    pub(super) generations: Option<Generations>,
     /// Names the history that the pipeline's positions belong to.
     pub(super) history: String,
     answer_timeout: Duration,
@@ -58,9 +60,22 @@ impl Session {
             connection,
             sql: sql.with_generation(id, generation),
             pipeline_id: id,
+            generations: None,
             history: get(&row, "history")?,
             answer_timeout: settings.answer_timeout(),
         })
+    }
+
+    /// Has statements use the generations of a row that was read in the open transaction.
+    pub(super) fn use_generations(&mut self, row: &PgRow) -> Result<Generations, Error> {
+        let generations = Generations {
+            oldest: get(row, "oldest_generation")?,
+            current: get(row, "generation")?,
+            next: get(row, "next_generation")?,
+        };
+        self.generations = Some(generations);
+        self.sql = (self.sql.clone()).with_generations(self.pipeline_id, generations);
+        Ok(generations)
     }
 
     /// A statement with the pipeline as its first parameter.

@@ -11,12 +11,39 @@ const SCHEMA_MAX_BYTES: usize = 48;
 
 /// Writes the schema, and the ledger's current table, into statements.
 ///
-/// The files say `onceonly.` and `onceonly.ledger_0`, so that they can be read and run as they are.
+/// The files say `onceonly.`, and `ledger_0` for the generation that is written to, `ledger_oldest`
+/// for the oldest that is looked into, `ledger_older` for all that are looked into but not written
+/// to, and `ledger_every` for all of these.
 #[derive(Clone, Debug)]
 pub struct Sql {
     schema: String,
-    ledger: Option<String>,
+    ledger: Option<(i32, Generations)>,
 }
+
+/// The generations of a ledger that a claim uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Generations {
+    /// The first one that is looked into.
+    pub oldest: i32,
+    /// The one that is written to.
+    pub current: i32,
+    /// In the middle of a rotation: written to as well.
+    pub next: Option<i32>,
+}
+
+impl Generations {
+    /// A single one.
+    pub fn only(generation: i32) -> Self {
+        Self {
+            oldest: generation,
+            current: generation,
+            next: None,
+        }
+    }
+}
+
+/// One generation's rows, to be put together with those of others.
+const GENERATION: &str = include_str!("../../../sql/ledger/generation.sql");
 
 impl Sql {
     /// For a schema, whose name must be a plain lower-case identifier.
@@ -36,8 +63,13 @@ impl Sql {
     }
 
     /// The same with the table of a pipeline's generation.
-    pub fn with_generation(mut self, pipeline_id: i32, generation: i32) -> Self {
-        self.ledger = Some(format!("ledger_{pipeline_id}_{generation}"));
+    pub fn with_generation(self, pipeline_id: i32, generation: i32) -> Self {
+        self.with_generations(pipeline_id, Generations::only(generation))
+    }
+
+    /// The same with the tables of a pipeline's generations.
+    pub fn with_generations(mut self, pipeline_id: i32, generations: Generations) -> Self {
+        self.ledger = Some((pipeline_id, generations));
         self
     }
 
@@ -48,8 +80,8 @@ impl Sql {
 
     /// A statement's text.
     pub fn render(&self, statement: &str) -> String {
-        let text = match &self.ledger {
-            Some(table) => statement.replace("onceonly.ledger_0", &format!("onceonly.{table}")),
+        let text = match self.ledger {
+            Some((pipeline, generations)) => name_tables(statement, pipeline, generations),
             None => statement.to_owned(),
         };
         if self.schema == "onceonly" {
@@ -63,6 +95,34 @@ impl Sql {
     }
 }
 
+fn name_tables(statement: &str, pipeline: i32, generations: Generations) -> String {
+    let Generations {
+        oldest,
+        current,
+        next,
+    } = generations;
+    let table = |generation: i32| format!("onceonly.ledger_{pipeline}_{generation}");
+    let together = |from: i32, to: i32| {
+        if from >= to {
+            return table(to);
+        }
+        let rows = |number| GENERATION.replace("onceonly.ledger_0", &table(number));
+        let all: Vec<String> = (from..=to).map(rows).collect();
+        format!("({})", all.join(" union all "))
+    };
+    let mut text = statement.replace("onceonly.ledger_0", &table(current));
+    for (name, from, to) in [
+        ("onceonly.ledger_oldest", oldest, oldest),
+        ("onceonly.ledger_older", oldest, oldest.max(current - 1)),
+        ("onceonly.ledger_every", oldest, next.unwrap_or(current)),
+    ] {
+        if text.contains(name) {
+            text = text.replace(name, &together(from, to));
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +133,31 @@ mod tests {
         assert_eq!(
             sql.render("insert into onceonly.ledger_0 select from onceonly.ledger"),
             "insert into \"demo_1\".ledger_3_2 select from \"demo_1\".ledger"
+        );
+    }
+
+    #[test]
+    fn generations_are_looked_into_together() {
+        let generations = Generations {
+            oldest: 2,
+            current: 4,
+            next: Some(5),
+        };
+        let sql = Sql::new("onceonly")
+            .unwrap()
+            .with_generations(3, generations);
+        let older = sql.render("from onceonly.ledger_older o");
+        assert!(older.starts_with("from (select event_key"), "{older}");
+        assert!(
+            older.contains("onceonly.ledger_3_2\n union all "),
+            "{older}"
+        );
+        assert!(older.ends_with("onceonly.ledger_3_3\n) o"), "{older}");
+        let every = sql.render("from onceonly.ledger_every l");
+        assert_eq!(every.matches("onceonly.ledger_3_").count(), 4);
+        assert_eq!(
+            sql.render("onceonly.ledger_0 onceonly.ledger_oldest"),
+            "onceonly.ledger_3_4 onceonly.ledger_3_2"
         );
     }
 

@@ -1,0 +1,1 @@
+select onceonly.drop_generation($1, $2)

@@ -661,13 +661,16 @@ fn the_guarantee_follows_the_knobs() {
     let of = |keys: &[(&str, &str)]| Guarantee::of(&with(keys).unwrap());
     let plain = of(&[]);
     assert!(plain.effects_in_postgres.starts_with("exactly once"));
-    assert!(plain.effects_outside.starts_with("at least once"));
+    assert!(plain.effects_outside.starts_with("not covered"));
     assert!(plain.window.contains("7d"));
     assert!(plain.redis.starts_with("none"));
     assert_eq!(plain.warnings.len(), 1, "{:?}", plain.warnings);
     let before = of(&[("dedup.mark", "before"), ("redis.url", "redis://h")]);
     assert!(before.effects_in_postgres.contains("do the work once"));
-    assert!(before.effects_outside.starts_with("at most once"));
+    let webhook = ("handler.kind", "webhook");
+    let outside = |keys: &[(&str, &str)]| of(keys).effects_outside;
+    assert!(outside(&[webhook]).starts_with("at least once"));
+    assert!(outside(&[webhook, ("dedup.mark", "before")]).starts_with("at most once"));
     assert_eq!(before.warnings, Vec::<String>::new());
     let key = of(&[("identity.from", "key")]);
     assert!(key.warnings[0].contains("names an entity"));
@@ -744,7 +747,7 @@ mod command {
         assert_eq!(check.status.code(), Some(0), "{}", text(&check.stderr));
         let said = text(&check.stdout);
         assert!(said.contains("exactly once"), "{said}");
-        assert!(said.contains("remembered for 7d"), "{said}");
+        assert!(said.contains("remembered for at least 7d"), "{said}");
         assert_eq!(text(&check.stderr), "");
     }
 

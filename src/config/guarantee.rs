@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Config, DedupMode, Layout, Mark};
+use super::{Config, DedupMode, HandlerKind, Layout, Mark};
 use crate::identity::{IdSource, OnMissing, Scope};
 use crate::place::{LogPlace, Start};
 use crate::span::text;
@@ -12,7 +12,7 @@ use crate::span::text;
 pub struct Guarantee {
     /// Effects that are written in the transaction.
     pub effects_in_postgres: String,
-    /// Effects that are calls.
+    /// Effects that are not written in the transaction.
     pub effects_outside: String,
     /// Which records are the same event.
     pub identity: String,
@@ -69,15 +69,16 @@ fn in_postgres(config: &Config) -> String {
 }
 
 fn outside(config: &Config) -> &'static str {
-    match config.dedup.mark {
-        Mark::After => {
+    match (config.handler.kind, config.dedup.mark) {
+        (HandlerKind::Webhook, Mark::After) => {
             "at least once: a call is recorded after it succeeded, so a crash between the two repeats \
              it, with the same Idempotency-Key"
         }
-        Mark::Before => {
+        (HandlerKind::Webhook, Mark::Before) => {
             "at most once: an attempt is recorded in Postgres before the call. One that has no result \
              is in doubt: a dead letter with that reason, never called again by itself"
         }
+        _ => "not covered: what a handler does elsewhere is repeated when its transaction is",
     }
 }
 
@@ -108,9 +109,9 @@ fn identity(config: &Config) -> String {
 
 fn window(config: &Config) -> String {
     format!(
-        "an id is remembered for {} of the pipeline's own time, which stands still while the pipeline \
-         does; published again after that, it is a new event. The same record read again is \
-         recognised for ever, by its position",
+        "an id is remembered for at least {} of the pipeline's own time, which stands still while the \
+         pipeline does; this version forgets none, so that the ledger grows. The same record read \
+         again is recognised for ever, by its position",
         text(config.dedup.retention)
     )
 }

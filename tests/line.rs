@@ -130,7 +130,7 @@ impl Bench {
     }
 
     fn effects(&self) -> BTreeMap<String, u32> {
-        self.database.tables().effects
+        self.database.tables().effects.clone()
     }
 
     fn tally(&self) -> Tally {

@@ -5,6 +5,8 @@
 //! achieves by letting a second transaction wait. One that is idle for too long loses its place, as
 //! `idle_in_transaction_session_timeout` has it.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -31,7 +33,8 @@ use tables::{keep, replay};
 #[derive(Debug)]
 struct Transaction {
     number: u64,
-    tables: Tables,
+    /// Copied at the first change; most transactions only look.
+    tables: Arc<Tables>,
 }
 
 /// One connection to a [`MemoryDatabase`].
@@ -65,7 +68,7 @@ impl<X> MemoryLedger<X> {
         Error::postgres("memory ledger", sqlx::Error::WorkerCrashed)
     }
 
-    fn tables(&mut self) -> Result<&mut Tables, Error> {
+    fn tables(&mut self) -> Result<&mut Arc<Tables>, Error> {
         let holder = self.database.lock().holder;
         match &self.transaction {
             Some(transaction) if holder == Some(transaction.number) => {}
@@ -76,6 +79,10 @@ impl<X> MemoryLedger<X> {
             .as_mut()
             .map(|t| &mut t.tables)
             .ok_or_else(|| Error::fatal("unreachable"))
+    }
+
+    fn tables_mut(&mut self) -> Result<&mut Tables, Error> {
+        self.tables().map(Arc::make_mut)
     }
 }
 
@@ -134,7 +141,7 @@ impl<X: Faults> Ledger for MemoryLedger<X> {
 
     async fn insert_positions(&mut self, topic: &str, starts: &[(i32, i64)]) -> Result<(), Error> {
         self.step(Step::Read).await?;
-        let tables = self.tables()?;
+        let tables = self.tables_mut()?;
         for &(partition, start) in starts {
             let at = TopicPartition::new(topic, partition);
             let position = Position {
@@ -160,7 +167,7 @@ impl<X: Faults> Ledger for MemoryLedger<X> {
 
     async fn take(&mut self, owner: Uuid, takes: &[Take]) -> Result<Vec<i64>, Error> {
         self.step(Step::Read).await?;
-        let tables = self.tables()?;
+        let tables = self.tables_mut()?;
         let mut epochs = Vec::with_capacity(takes.len());
         for take in takes {
             let row = tables.positions.get_mut(&take.at);
@@ -178,7 +185,7 @@ impl<X: Faults> Ledger for MemoryLedger<X> {
 
     async fn advance(&mut self, moves: &[Move<'_>]) -> Result<Vec<usize>, Error> {
         self.step(Step::Advance).await?;
-        let tables = self.tables()?;
+        let tables = self.tables_mut()?;
         let mut fenced = Vec::new();
         for (index, m) in moves.iter().enumerate() {
             match tables.positions.get_mut(m.at).map(|row| &mut row.position) {
@@ -197,7 +204,7 @@ impl<X: Faults> Ledger for MemoryLedger<X> {
         if !entries.is_sorted_by(|a, b| a.key < b.key) {
             return Err(Error::fatal("ids must be claimed in order, none twice"));
         }
-        let tables = self.tables()?;
+        let tables = self.tables_mut()?;
         let mut claims = Vec::with_capacity(entries.len());
         for entry in entries {
             let (fate, known) = match tables.ledger.get(&entry.key) {
@@ -227,16 +234,16 @@ impl<X: Faults> Ledger for MemoryLedger<X> {
 
     fn connection(&mut self) -> Result<&mut Tables, Error> {
         if self.transaction.is_some() {
-            return self.tables();
+            return self.tables_mut();
         }
         Ok(&mut self.scratch)
     }
 
     async fn park(&mut self, parked: &[Parked<'_>]) -> Result<(), Error> {
         self.step(Step::Park).await?;
-        let tables = self.tables()?;
+        let tables = self.tables_mut()?;
         for parked in parked {
-            let kept = keep(parked);
+            let kept = Arc::new(keep(parked));
             match parked.verdict {
                 Verdict::RetryAfter(_) => tables.waiting.insert(parked.key, kept),
                 Verdict::Dead => tables.dead.insert(parked.key, kept),
@@ -247,7 +254,7 @@ impl<X: Faults> Ledger for MemoryLedger<X> {
 
     async fn count(&mut self, tallies: &[(&TopicPartition, Tally, u64)]) -> Result<(), Error> {
         self.step(Step::Count).await?;
-        let tables = self.tables()?;
+        let tables = self.tables_mut()?;
         for (at, tally, conflicts) in tallies {
             if let Some(row) = tables.positions.get_mut(*at) {
                 row.tally.merge(tally);
@@ -311,14 +318,16 @@ impl<X: Faults> Ledger for MemoryLedger<X> {
 
     async fn bump_mark_namespace(&mut self) -> Result<i32, Error> {
         self.step(Step::Read).await?;
-        let tables = self.tables()?;
+        let tables = self.tables_mut()?;
         tables.mark_namespace += 1;
         Ok(tables.mark_namespace)
     }
 
     async fn stop(&mut self, at: &TopicPartition, epoch: i64, reason: &str) -> Result<(), Error> {
         self.step(Step::Read).await?;
-        if let Some(row) = self.database.lock().tables.positions.get_mut(at)
+        if let Some(row) = Arc::make_mut(&mut self.database.lock().tables)
+            .positions
+            .get_mut(at)
             && row.position.epoch == epoch
         {
             row.position.stopped = Some(reason.to_owned());
@@ -347,7 +356,7 @@ impl<X: Faults> Ledger for MemoryLedger<X> {
 
     async fn settle(&mut self, settled: &[Settled<'_>]) -> Result<usize, Error> {
         self.step(Step::Settle).await?;
-        let tables = self.tables()?;
+        let tables = self.tables_mut()?;
         let mut changed = 0;
         for Settled {
             key,
@@ -362,18 +371,19 @@ impl<X: Faults> Ledger for MemoryLedger<X> {
             {
                 continue;
             }
-            let Some(mut kept) = tables.waiting.remove(key) else {
+            let Some(mut row) = tables.waiting.remove(key) else {
                 continue;
             };
             changed += 1;
+            let kept = Arc::make_mut(&mut row);
             kept.attempts += 1;
             if let Some((failure, verdict)) = failed {
                 kept.failures.push((*failure).clone());
                 match verdict {
-                    Verdict::Dead => tables.dead.insert(*key, kept),
+                    Verdict::Dead => tables.dead.insert(*key, row),
                     Verdict::RetryAfter(delay) => {
                         kept.due_at = Instant::now() + *delay;
-                        tables.waiting.insert(*key, kept)
+                        tables.waiting.insert(*key, row)
                     }
                 };
             }

@@ -96,7 +96,7 @@ pub struct World {
     members: Vec<Member>,
     produced: BTreeMap<String, u32>,
     records: BTreeMap<TopicPartition, u64>,
-    history: Vec<Tables>,
+    history: Vec<Arc<Tables>>,
     rewound: bool,
 }
 
@@ -325,10 +325,10 @@ impl World {
 
     /// An operator's answer to a commit that a failover left ahead of the position.
     fn unstop(&mut self) {
-        for (at, row) in self.database.tables().positions {
+        for (at, row) in &self.database.tables().positions {
             if row.position.stopped.is_some() {
-                self.log.commit_foreign(&at, row.position.next_offset);
-                self.log.steal(&at, self.someone());
+                self.log.commit_foreign(at, row.position.next_offset);
+                self.log.steal(at, self.someone());
                 self.rewound = true;
             }
         }

@@ -14,7 +14,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    pub(super) tables: Tables,
+    pub(super) tables: Arc<Tables>,
     pub(super) holder: Option<u64>,
     transactions: u64,
     /// Counts the failovers: connections of an earlier one are broken.
@@ -56,14 +56,14 @@ impl MemoryDatabase {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A copy of what is committed.
-    pub fn tables(&self) -> Tables {
-        self.lock().tables.clone()
+    /// What is committed, as it is now.
+    pub fn tables(&self) -> Arc<Tables> {
+        Arc::clone(&self.lock().tables)
     }
 
     /// Puts an older history in place, as a failover to a lagging replica does. All connections
     /// break.
-    pub fn restore(&self, tables: Tables) {
+    pub fn restore(&self, tables: Arc<Tables>) {
         let mut shared = self.lock();
         shared.tables = tables;
         shared.holder = None;
@@ -73,7 +73,7 @@ impl MemoryDatabase {
 
     /// Changes what is committed, as an operator's statement does.
     pub fn alter(&self, change: impl FnOnce(&mut Tables)) {
-        change(&mut self.lock().tables);
+        change(Arc::make_mut(&mut self.lock().tables));
     }
 
     /// A connection, not yet made.
@@ -88,7 +88,7 @@ impl MemoryDatabase {
         }
     }
 
-    pub(super) async fn acquire(&self) -> (u64, Tables) {
+    pub(super) async fn acquire(&self) -> (u64, Arc<Tables>) {
         loop {
             let released = self.released.notified();
             let holder = {
@@ -96,7 +96,7 @@ impl MemoryDatabase {
                 if shared.holder.is_none() {
                     shared.transactions += 1;
                     shared.holder = Some(shared.transactions);
-                    return (shared.transactions, shared.tables.clone());
+                    return (shared.transactions, Arc::clone(&shared.tables));
                 }
                 shared.holder
             };

@@ -1,6 +1,7 @@
 //! What a ledger in memory holds.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -44,9 +45,9 @@ pub struct Tables {
     /// The ledger: every known id with its body hash.
     pub ledger: BTreeMap<EventKey, Option<i64>>,
     /// Ids that wait for another attempt.
-    pub waiting: BTreeMap<EventKey, Kept>,
+    pub waiting: BTreeMap<EventKey, Arc<Kept>>,
     /// Dead letters.
-    pub dead: BTreeMap<EventKey, Kept>,
+    pub dead: BTreeMap<EventKey, Arc<Kept>>,
     /// What handlers wrote: how often each id had an effect.
     pub effects: BTreeMap<String, u32>,
     /// The namespace of marks.

@@ -20,7 +20,7 @@ use crate::source::kafka::{KafkaHandle, KafkaSource, KafkaWorkerSource};
 mod assembly;
 mod state;
 
-pub use assembly::{fingerprint, kafka_settings, postgres_settings};
+pub use assembly::{fingerprint, kafka_settings, line_settings, postgres_settings, redis_filter};
 
 /// A running member of the group.
 pub struct Member<H> {
@@ -44,8 +44,8 @@ impl<H: Handler<PgConnection> + 'static> Member<H> {
         }
         let owner = Uuid::new_v4();
         let name = assembly::member_name(owner);
-        let filter = assembly::redis_filter(config)?;
-        let kafka = assembly::kafka_settings(config, &name)?;
+        let filter = redis_filter(config)?;
+        let kafka = kafka_settings(config, &name)?;
         let (sources, kafka) = KafkaSource::open(kafka, config.limits.workers)?;
         Ok(Self {
             fingerprint: fingerprint(config, handler.name(), &handler.text()),
@@ -53,7 +53,7 @@ impl<H: Handler<PgConnection> + 'static> Member<H> {
             health: Arc::new(Health::default()),
             kafka,
             sources,
-            settings: Arc::new(assembly::settings(config, owner)),
+            settings: Arc::new(line_settings(config, owner)),
             postgres: postgres_settings(config, &name),
             filter,
         })

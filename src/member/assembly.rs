@@ -93,7 +93,10 @@ fn start(config: &Config) -> Result<Start, Error> {
     }
 }
 
-pub(super) fn redis_filter(config: &Config) -> Result<Option<RedisFilter>, Error> {
+/// The filter of marks; `None` where no Redis is configured.
+///
+/// Fatal where the address cannot be used.
+pub fn redis_filter(config: &Config) -> Result<Option<RedisFilter>, Error> {
     let Some(redis) = &config.redis else {
         return Ok(None);
     };
@@ -134,7 +137,8 @@ pub fn fingerprint(config: &Config, handler_kind: &str, handler_text: &str) -> F
     }
 }
 
-pub(super) fn settings(config: &Config, owner: Uuid) -> Settings {
+/// What the members of the pipeline agree on; `owner` is this one.
+pub fn line_settings(config: &Config, owner: Uuid) -> Settings {
     let retry = &config.retry;
     Settings {
         owner,

@@ -64,11 +64,17 @@ impl Line {
 
     /// The configuration, with further sections and with Redis if asked for.
     pub fn config(&self, redis: bool, more: &str) -> Config {
+        let text = self.config_text(redis, more);
+        Config::from_toml(&text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The same as text.
+    pub fn config_text(&self, redis: bool, more: &str) -> String {
         let redis = match redis {
             true => format!("[redis]\nurl = \"{}\"\n", service("REDIS_URL")),
             false => String::new(),
         };
-        let text = format!(
+        format!(
             "pipeline = \"{group}\"\n[kafka]\nbrokers = \"{brokers}\"\ntopics = {topics:?}\n\
              start = \"earliest\"\n[postgres]\nurl = \"{url}\"\n[batch]\nmax_wait = \"300ms\"\n\
              {redis}{more}",
@@ -76,8 +82,7 @@ impl Line {
             brokers = brokers(),
             topics = self.topics,
             url = self.database.url(),
-        );
-        Config::from_toml(&text).unwrap_or_else(|error| panic!("{error}"))
+        )
     }
 
     /// Runs a member until so many records have an outcome.

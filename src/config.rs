@@ -136,12 +136,6 @@ impl Config {
                 ));
             }
         };
-        let buckets = |redis: &Redis| redis.layout == Layout::Buckets;
-        refuse(
-            "redis.layout",
-            "buckets",
-            self.redis.as_ref().is_some_and(buckets),
-        );
         refuse(
             "handler.kind",
             "webhook",

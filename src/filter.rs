@@ -11,6 +11,7 @@ use crate::identity::EventKey;
 mod mark_key;
 mod mark_value;
 pub mod memory;
+mod packed_mark;
 pub mod recent;
 pub mod redis;
 
@@ -83,7 +84,7 @@ pub struct Mark<'a> {
     /// Index of its partition in the places.
     pub place: u32,
     /// Whether to write over what is there: our own claim, or a mark whose proof failed. Otherwise
-    /// a mark is only set where none is.
+    /// what is there may stay.
     pub overwrite: bool,
 }
 

@@ -469,6 +469,24 @@ fn values_that_cannot_work_are_refused_with_a_sentence() {
             "`redis.ttl` is 8d, longer than `dedup.retention`, which is 7d",
         ),
         (
+            &[
+                ("redis.url", "redis://h"),
+                ("redis.ttl", "4d"),
+                ("redis.layout", "buckets"),
+            ],
+            "`redis.ttl` is 4d, and a mark in buckets lives for up to twice that, longer than \
+             `dedup.retention`, which is 7d",
+        ),
+        (
+            &[
+                ("redis.url", "redis://h"),
+                ("redis.layout", "buckets"),
+                ("dedup.mark", "before"),
+            ],
+            "`redis.layout` is \"buckets\", which has no claims, and `dedup.mark = \"before\"` claims \
+             every id",
+        ),
+        (
             &[("redis.url", "redis://h"), ("redis.ttl", "0s")],
             "`redis.ttl` is 0s, and must be from 1s",
         ),
@@ -645,10 +663,6 @@ fn what_this_version_cannot_run_is_said() {
             &[("retry.order", "partition")],
             "`retry.order = \"partition\"`",
         ),
-        (
-            &[("redis.url", "redis://h"), ("redis.layout", "buckets")],
-            "`redis.layout = \"buckets\"`",
-        ),
     ] {
         let unsupported = with(keys).unwrap().unsupported();
         assert_eq!(unsupported.len(), 1, "{unsupported:?}");
@@ -667,6 +681,10 @@ fn the_guarantee_follows_the_knobs() {
     assert_eq!(plain.warnings.len(), 1, "{:?}", plain.warnings);
     let before = of(&[("dedup.mark", "before"), ("redis.url", "redis://h")]);
     assert!(before.effects_in_postgres.contains("do the work once"));
+    let buckets = of(&[("redis.url", "redis://h"), ("redis.layout", "buckets")]);
+    let lives = "of the last 24h (ids in hashes by time, some for up to 2d)";
+    assert!(buckets.redis.contains(lives), "{}", buckets.redis);
+    assert_eq!(buckets.unsupported, Vec::<String>::new());
     let webhook = ("handler.kind", "webhook");
     let outside = |keys: &[(&str, &str)]| of(keys).effects_outside;
     assert!(outside(&[webhook]).starts_with("at least once"));

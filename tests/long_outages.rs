@@ -18,17 +18,22 @@ use support::proxy::{Fault, Proxy};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_gone_in_the_middle_loses_and_repeats_nothing_with_marks_after() {
-    redis_faults::gone_in_the_middle("after").await;
+    redis_faults::gone_in_the_middle(redis_faults::AFTER).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_come_late_belong_to_nobody_with_marks_before() {
-    redis_faults::answering_late("before").await;
+    redis_faults::answering_late(redis_faults::BEFORE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_come_late_belong_to_nobody_with_marks_in_buckets() {
+    redis_faults::answering_late(redis_faults::IN_BUCKETS).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_redis_takes_no_claims_and_nothing_else_changes_with_marks_before() {
-    redis_faults::full("before").await;
+    redis_faults::full(redis_faults::BEFORE).await;
 }
 
 /// Longer than a worker's loop may be silent.

@@ -121,8 +121,11 @@ fn redis(config: &Config) -> String {
         return "none: Postgres recognises every duplicate by itself".into();
     };
     let marks = match redis.layout {
-        Layout::Keys => "a key for each id",
-        Layout::Buckets => "ids in sets by time",
+        Layout::Keys => "a key for each id".into(),
+        Layout::Buckets => format!(
+            "ids in hashes by time, some for up to {}",
+            text(redis.mark_life_max())
+        ),
     };
     let claims = match config.dedup.mark {
         Mark::After => "",

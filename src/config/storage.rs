@@ -16,7 +16,7 @@ pub struct Redis {
     /// How long an answer may take; after that Postgres decides.
     #[serde(with = "duration", default = "timeout")]
     pub timeout: Duration,
-    /// How long a mark lives.
+    /// How long a mark lives, at least.
     #[serde(with = "duration", default = "ttl")]
     pub ttl: Duration,
     /// How marks are stored.
@@ -33,6 +33,14 @@ fn ttl() -> Duration {
 }
 
 impl Redis {
+    /// How long a mark may live.
+    pub fn mark_life_max(&self) -> Duration {
+        match self.layout {
+            Layout::Keys => self.ttl,
+            Layout::Buckets => self.ttl.saturating_mul(2),
+        }
+    }
+
     pub(super) fn complete() -> Self {
         Self {
             url: Secret::new("redis://localhost:6379"),
@@ -50,7 +58,7 @@ pub enum Layout {
     /// A key for each id.
     #[default]
     Keys,
-    /// Ids as members of one set for each slice of time.
+    /// Ids in hashes, one set of them for each slice of time; without claims.
     Buckets,
 }
 

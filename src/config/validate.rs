@@ -8,7 +8,7 @@ use sqlx::postgres::PgConnectOptions;
 
 use super::kafka::owned;
 use super::statement::first_word;
-use super::{Config, ConfigError, Gateway, Redis, Secret};
+use super::{Config, ConfigError, Gateway, Layout, Mark, Redis, Secret};
 use crate::span::text;
 
 const DAY: Duration = Duration::from_hours(24);
@@ -237,15 +237,28 @@ fn check_redis(config: &Config, redis: &Redis, problems: &mut Problems) {
         3_650 * DAY,
         problems,
     );
-    if redis.ttl > config.dedup.retention {
+    if redis.mark_life_max() > config.dedup.retention {
         let (ttl, retention) = (text(redis.ttl), text(config.dedup.retention));
+        let life = match redis.layout {
+            Layout::Keys => "longer than",
+            Layout::Buckets => "and a mark in buckets lives for up to twice that, longer than",
+        };
         refuse(
             problems,
             "redis.ttl",
             format!(
-                "is {ttl}, longer than `dedup.retention`, which is {retention}: a mark must not \
-                 outlive what it stands for; lower the one or raise the other"
+                "is {ttl}, {life} `dedup.retention`, which is {retention}: a mark must not outlive \
+                 what it stands for; lower the one or raise the other"
             ),
+        );
+    }
+    if redis.layout == Layout::Buckets && config.dedup.mark == Mark::Before {
+        refuse(
+            problems,
+            "redis.layout",
+            "is \"buckets\", which has no claims, and `dedup.mark = \"before\"` claims every id: a key \
+             for each is what buckets save; use \"keys\", or mark \"after\""
+                .to_owned(),
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The key under which an id is known.
+//! The keys under which ids are known.
 
 use crate::identity::EventKey;
 
@@ -10,6 +10,7 @@ const ID_BYTES_MAX: usize = 128;
 /// ```text
 /// event:<pipeline>[~<namespace>][/<topic>]:<id>
 /// event-key:<pipeline>[~<namespace>]:<event key>      for long ids, and for places
+/// marks:<pipeline>[~<namespace>]:<begin>+<length>:<shard>     for the ids of a slice of time
 /// ```
 ///
 /// Pipeline names are escaped so that they hold none of the separators; names of topics cannot.
@@ -53,6 +54,11 @@ impl MarkKeys {
                 append(key, &["event-key:", &self.owner, ":", text]);
             }
         }
+    }
+
+    /// The key of a shard of the slice that begins so many seconds after 1970 and is so long.
+    pub(super) fn shard(&self, begin_s: u64, length_s: u64, shard: u8) -> Vec<u8> {
+        format!("marks:{}:{begin_s}+{length_s}:{shard:02x}", self.owner).into_bytes()
     }
 
     /// The most bytes that a key with this scope can take.
@@ -108,6 +114,15 @@ mod tests {
             key("orders", 0, Some("t"), &"a".repeat(129), 7),
             "event-key:orders:00000000-0000-0000-0000-000000000007"
         );
+    }
+
+    #[test]
+    fn the_key_of_a_shard_reads_as_documented() {
+        let mut keys = MarkKeys::new("a:b");
+        let shard = keys.shard(1_764_547_200, 86_400, 0x0f);
+        assert_eq!(shard, b"marks:a%3ab:1764547200+86400:0f");
+        keys.set_namespace(2);
+        assert_eq!(keys.shard(60, 60, 255), b"marks:a%3ab~2:60+60:ff");
     }
 
     #[test]

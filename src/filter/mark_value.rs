@@ -34,14 +34,19 @@ pub(super) fn judge(value: &[u8], own: Option<&[u8]>, proofs: &impl Proofs) -> P
         return Probe::ClaimedElsewhere;
     }
     match parse_mark(value) {
-        Some((topic, partition, next_offset))
-            if proofs
-                .high_water(topic, partition)
-                .is_some_and(|reached| reached >= next_offset) =>
-        {
-            Probe::Proven
-        }
-        _ => Probe::Unproven,
+        Some((topic, partition, next_offset)) => weigh(topic, partition, next_offset, proofs),
+        None => Probe::Unproven,
+    }
+}
+
+/// What a mark with this proof is worth.
+pub(super) fn weigh(topic: &str, partition: i32, next_offset: i64, proofs: &impl Proofs) -> Probe {
+    let reached = proofs.high_water(topic, partition);
+    // No transaction that applied a record ends before it, so a smaller one would prove anything.
+    if next_offset > 0 && reached.is_some_and(|reached| reached >= next_offset) {
+        Probe::Proven
+    } else {
+        Probe::Unproven
     }
 }
 
@@ -49,9 +54,7 @@ fn parse_mark(value: &[u8]) -> Option<(&str, i32, i64)> {
     let rest = std::str::from_utf8(value).ok()?.strip_prefix("d/")?;
     let (rest, next_offset) = rest.rsplit_once('/')?;
     let (topic, partition) = rest.rsplit_once('/')?;
-    let next_offset = next_offset.parse().ok()?;
-    // No transaction that applied a record ends before it, so a smaller one would prove anything.
-    (next_offset > 0).then_some((topic, partition.parse().ok()?, next_offset))
+    Some((topic, partition.parse().ok()?, next_offset.parse().ok()?))
 }
 
 #[cfg(test)]

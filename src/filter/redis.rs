@@ -1,27 +1,28 @@
-//! Marks in Redis: one key per id, whose value carries its proof.
+//! Marks in Redis: a key for each id, or ids in hashes by time; each mark carries its proof.
 //!
 //! Whatever Redis does, a batch waits for it no longer than the timeout says, and learns
 //! [`Probe::Unknown`] of every id that it got no answer for. Marks are written by a task of their
 //! own. A breaker leaves a Redis alone that keeps failing.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use ::redis::Value;
-
+use self::buckets::{Buckets, Clock, Sharded};
 use self::circuits::Purpose;
-use self::link::{Answers, Link};
+use self::keys::Keys;
+use self::link::Link;
 use self::marker::Marker;
-use self::request::{ClaimStyle, Encoder, IDS_MAX, claim_of};
+use self::request::Request;
 use super::mark_key::MarkKeys;
-use super::mark_value::judge;
 use super::{Filter, Lookup, Mark, MarkOrder, Place, Probe, Proofs, Receipt};
 use crate::error::Error;
 use crate::telemetry::FilterState;
 
 mod breaker;
+mod buckets;
 mod circuits;
 mod failure;
+mod keys;
 mod link;
 mod marker;
 mod report;
@@ -29,6 +30,17 @@ mod request;
 mod session;
 
 pub use report::{RedisReport, report};
+
+/// How marks are stored (`redis.layout`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// A key for each id. A mark lives as long as the time to live.
+    #[default]
+    Keys,
+    /// Ids in hashes, one set of them for each slice of time. A mark lives for one to two times the
+    /// time to live. There are no claims.
+    Buckets,
+}
 
 /// Where marks stand and how long.
 #[derive(Clone)]
@@ -43,6 +55,14 @@ pub struct RedisSettings {
     pub pipeline: String,
     /// Whether ids are claimed before their effects.
     pub mark: MarkOrder,
+    /// How marks are stored.
+    pub layout: Layout,
+}
+
+#[derive(Clone)]
+enum Encoding {
+    Keys(Keys),
+    Buckets(Buckets),
 }
 
 /// A worker's view of Redis. Clones share the connection, the breakers and the task that writes
@@ -51,7 +71,7 @@ pub struct RedisSettings {
 pub struct RedisFilter {
     link: Arc<Link>,
     marker: Marker,
-    encoder: Encoder,
+    encoding: Encoding,
     order: MarkOrder,
     /// Marks the claims of the last probe as ours.
     token: String,
@@ -59,7 +79,7 @@ pub struct RedisFilter {
 
 impl RedisFilter {
     /// Opens a filter within a Tokio runtime. It connects when first used, so that an absent server
-    /// is no error; only a URL that cannot be read is one.
+    /// is no error; only a URL that cannot be read is one, and claims in a layout that has none.
     pub fn open(settings: RedisSettings) -> Result<Self, Error> {
         let RedisSettings {
             url,
@@ -67,7 +87,19 @@ impl RedisFilter {
             ttl,
             pipeline,
             mark,
+            layout,
         } = settings;
+        let (keys, ttl_s) = (MarkKeys::new(&pipeline), ttl.as_secs());
+        let encoding = match (layout, mark) {
+            (Layout::Keys, _) => Encoding::Keys(Keys::new(keys, ttl_s)),
+            (Layout::Buckets, MarkOrder::After) => Encoding::Buckets(Buckets::new(keys, ttl_s)),
+            (Layout::Buckets, MarkOrder::Before) => {
+                return Err(Error::fatal(
+                    "redis.layout = \"buckets\" has no claims, which dedup.mark = \"before\" needs; \
+                     use \"keys\"",
+                ));
+            }
+        };
         // The URL may hold a password and is not repeated.
         let client = session::client(&url).map_err(|error| {
             Error::fatal(format!(
@@ -78,7 +110,7 @@ impl RedisFilter {
         Ok(Self {
             marker: Marker::start(link.clone()),
             link,
-            encoder: Encoder::new(MarkKeys::new(&pipeline), ttl.as_secs()),
+            encoding,
             order: mark,
             token: String::new(),
         })
@@ -89,23 +121,56 @@ impl RedisFilter {
         self.link.circuits().state()
     }
 
+    /// Tells the time by another clock; buckets are slices of it.
+    #[must_use]
+    pub fn with_clock(mut self, now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        if let Encoding::Buckets(buckets) = &mut self.encoding {
+            buckets.clock = Clock(Arc::new(now));
+        }
+        self
+    }
+
+    /// What [`Filter::probe`] sends where nothing is claimed: to measure the cost of encoding.
+    #[doc(hidden)]
+    pub fn packed_looks(&self, lookups: &[Lookup<'_>]) -> Vec<Vec<u8>> {
+        packed(&match &self.encoding {
+            Encoding::Keys(keys) => keys.looks(lookups),
+            Encoding::Buckets(buckets) => buckets.looks(&sharded(lookups)),
+        })
+    }
+
+    /// What [`Filter::mark`] sends: to measure the cost of encoding.
+    #[doc(hidden)]
+    pub fn packed_marks(
+        &self,
+        places: &[Place],
+        committed: &[i64],
+        marks: &[Mark<'_>],
+    ) -> Vec<Vec<u8>> {
+        packed(&self.marks(places, committed, marks))
+    }
+
+    fn marks(&self, places: &[Place], committed: &[i64], marks: &[Mark<'_>]) -> Vec<Request> {
+        match &self.encoding {
+            Encoding::Keys(keys) => keys.marks(places, committed, marks),
+            Encoding::Buckets(buckets) => buckets.marks(places, committed, marks),
+        }
+    }
+
     async fn look(&self, lookups: &[Lookup<'_>], proofs: &impl Proofs) -> Vec<Probe> {
-        let requests = self.encoder.looks(lookups);
-        let answers = self.link.exchange(Purpose::Look, &requests).await;
-        let judged = |value: &Value| match value {
-            Value::BulkString(value) => judge(value, None, proofs),
-            _ => Probe::Unknown,
-        };
-        let mut probes = Vec::with_capacity(lookups.len());
-        for (asked, answer) in lookups.chunks(IDS_MAX).zip(answers) {
-            match answer.as_deref() {
-                Some([Value::Array(values)]) if values.len() == asked.len() => {
-                    probes.extend(values.iter().map(judged));
-                }
-                _ => probes.resize(probes.len() + asked.len(), Probe::Unknown),
+        match &self.encoding {
+            Encoding::Keys(keys) => {
+                let requests = keys.looks(lookups);
+                let answers = self.link.exchange(Purpose::Look, &requests).await;
+                Keys::read_looks(lookups, answers, proofs)
+            }
+            Encoding::Buckets(buckets) => {
+                let sharded = sharded(lookups);
+                let requests = buckets.looks(&sharded);
+                let answers = self.link.exchange(Purpose::Look, &requests).await;
+                Buckets::read_looks(&sharded, answers, proofs)
             }
         }
-        probes
     }
 
     async fn claim(
@@ -114,41 +179,24 @@ impl RedisFilter {
         lookups: &[Lookup<'_>],
         proofs: &impl Proofs,
     ) -> Vec<Probe> {
+        let Encoding::Keys(keys) = &self.encoding else {
+            return self.look(lookups, proofs).await;
+        };
         self.token = format!("{:016x}", rand::random::<u64>());
         let style = self.link.claim_style();
-        let requests = self.encoder.claims(places, lookups, &self.token, style);
-        let answers: Answers = self.link.exchange(Purpose::Claim, &requests).await;
-        let mut probes = Vec::with_capacity(lookups.len());
-        let mut own = Vec::new();
-        for (asked, answer) in lookups.chunks(IDS_MAX).zip(answers) {
-            let replies = answer.unwrap_or_default();
-            let per_id = match style {
-                ClaimStyle::SetGet => 1,
-                ClaimStyle::SetThenGet => 2,
-            };
-            let mut replies = replies.chunks(per_id);
-            for lookup in asked {
-                claim_of(&mut own, places, lookup, &self.token);
-                let reply = replies.next().unwrap_or_default();
-                probes.push(read_claim(style, reply, &own, proofs));
-            }
-        }
-        probes
+        let requests = keys.claims(places, lookups, &self.token, style);
+        let answers = self.link.exchange(Purpose::Claim, &requests).await;
+        Keys::read_claims(places, lookups, &self.token, style, answers, proofs)
     }
 }
 
-/// What became of a claim.
-fn read_claim(style: ClaimStyle, reply: &[Value], own: &[u8], proofs: &impl Proofs) -> Probe {
-    match (style, reply) {
-        // There was nothing, so that it is ours now.
-        (ClaimStyle::SetGet, [Value::Nil]) => Probe::Claimed,
-        (ClaimStyle::SetThenGet, [Value::Okay, _]) => Probe::Claimed,
-        (ClaimStyle::SetGet, [Value::BulkString(value)])
-        | (ClaimStyle::SetThenGet, [Value::Nil, Value::BulkString(value)]) => {
-            judge(value, Some(own), proofs)
-        }
-        _ => Probe::Unknown,
-    }
+fn sharded(lookups: &[Lookup<'_>]) -> Sharded {
+    Sharded::new(lookups.iter().map(|lookup| lookup.key))
+}
+
+fn packed(requests: &[Request]) -> Vec<Vec<u8>> {
+    let pack = |request: &Request| request.pipeline.get_packed_pipeline();
+    requests.iter().map(pack).collect()
 }
 
 impl Filter for RedisFilter {
@@ -168,15 +216,14 @@ impl Filter for RedisFilter {
         if self.link.circuits().is_silent() {
             return marker::count_dropped(marks.len());
         }
-        self.marker
-            .write(self.encoder.marks(places, committed, marks));
+        self.marker.write(self.marks(places, committed, marks));
     }
 
     async fn unclaim(&mut self, places: &[Place], lookups: &[Lookup<'_>]) {
-        if self.order == MarkOrder::After {
+        let (MarkOrder::Before, Encoding::Keys(keys)) = (self.order, &self.encoding) else {
             return;
-        }
-        let requests = self.encoder.unclaims(places, lookups, &self.token);
+        };
+        let requests = keys.unclaims(places, lookups, &self.token);
         // A claim that stays proves nothing, and expires.
         _ = self.link.exchange(Purpose::Unclaim, &requests).await;
     }
@@ -186,7 +233,10 @@ impl Filter for RedisFilter {
     }
 
     fn set_namespace(&mut self, namespace: i32) {
-        self.encoder.keys.set_namespace(namespace);
+        match &mut self.encoding {
+            Encoding::Keys(keys) => keys.keys.set_namespace(namespace),
+            Encoding::Buckets(buckets) => buckets.keys.set_namespace(namespace),
+        }
     }
 
     fn health(&self) -> Result<(), Error> {

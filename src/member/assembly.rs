@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::backoff::{Backoff, Jitter};
-use crate::config::{Config, DedupMode, Mark};
+use crate::config::{self, Config, DedupMode, Mark};
 use crate::error::Error;
 use crate::filter::MarkOrder;
-use crate::filter::redis::{RedisFilter, RedisSettings};
+use crate::filter::redis::{Layout, RedisFilter, RedisSettings};
 use crate::ledger::postgres::{Fingerprint, PostgresSettings};
 use crate::pipeline::{Rate, Settings};
 use crate::place::{self, LogPlace};
@@ -108,6 +108,10 @@ pub fn redis_filter(config: &Config) -> Result<Option<RedisFilter>, Error> {
         mark: match config.dedup.mark {
             Mark::After => MarkOrder::After,
             Mark::Before => MarkOrder::Before,
+        },
+        layout: match redis.layout {
+            config::Layout::Keys => Layout::Keys,
+            config::Layout::Buckets => Layout::Buckets,
         },
     })?;
     Ok(Some(filter))

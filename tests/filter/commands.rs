@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use onceonly::filter::redis::{RedisFilter, RedisSettings};
+use onceonly::filter::redis::{Layout, RedisFilter, RedisSettings};
 use onceonly::filter::{Filter, MarkOrder, Probe};
 use redis::aio::MultiplexedConnection;
 
-use crate::open;
 use crate::support::filter_suite::{ask, mark_all, places, probe};
 use crate::support::redis_server::{RedisServer, run};
 use crate::support::{PATIENCE, service, unique};
+use crate::{after, before, open};
 
 /// How often each command ran since the counts were reset.
 async fn commands(admin: &mut MultiplexedConnection) -> BTreeMap<String, u64> {
@@ -33,8 +33,8 @@ async fn a_thousand_ids_are_one_command_to_look_at_and_one_each_to_write() {
     let mut admin = server.admin().await;
     let ids: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-    let mut after = open(&server.url(), "after", MarkOrder::After, PATIENCE);
-    let mut before = open(&server.url(), "before", MarkOrder::Before, PATIENCE);
+    let mut after = open(&server.url(), "after", after(), PATIENCE);
+    let mut before = open(&server.url(), "before", before(), PATIENCE);
     probe(&mut after, 99, &[""]).await;
     probe(&mut before, 99, &[""]).await;
 
@@ -61,7 +61,7 @@ async fn whatever_is_written_expires() {
     let url = service("REDIS_URL");
     let mut admin = crate::support::redis_server::admin(&url).await;
     let pipeline = unique("p");
-    let mut worker = open(&url, &pipeline, MarkOrder::Before, PATIENCE);
+    let mut worker = open(&url, &pipeline, before(), PATIENCE);
     let key = format!("event:{pipeline}:a");
     let mut expires = async || {
         let ttl: i64 = run(&mut admin, &["TTL", &key]).await;
@@ -71,7 +71,7 @@ async fn whatever_is_written_expires() {
     expires().await;
     mark_all(&mut worker, &["a"], true).await;
     expires().await;
-    let mut again = open(&url, &pipeline, MarkOrder::After, PATIENCE);
+    let mut again = open(&url, &pipeline, after(), PATIENCE);
     mark_all(&mut again, &["a"], true).await;
     expires().await;
 }
@@ -84,6 +84,7 @@ async fn a_time_to_live_below_a_second_is_a_second() {
         ttl: Duration::from_millis(1),
         pipeline: unique("p"),
         mark: MarkOrder::Before,
+        layout: Layout::Keys,
     })
     .expect("a URL of a Redis");
     // Redis refuses to set what expires at once.

@@ -5,14 +5,28 @@ use std::time::{Duration, Instant};
 use onceonly::filter::redis::RedisFilter;
 use onceonly::filter::{Filter, MarkOrder, Probe};
 
-use crate::open;
 use crate::support::PATIENCE;
 use crate::support::filter_suite::{ask, mark, mark_all, places, probe, receipt};
 use crate::support::logs::{Logs, Metrics};
 use crate::support::redis_server::{RedisServer, run};
+use crate::{Way, after, before, in_ways, open};
 
-use MarkOrder::{After, Before};
 use Probe::{Claimed, Proven, Unknown};
+
+in_ways! {
+    a_redis_absent_at_the_start_is_used_once_it_is_there: after, in_buckets;
+    a_redis_killed_in_the_middle_is_used_again_when_it_is_back: after, before, in_buckets;
+    a_frozen_redis_slows_only_the_trials_of_the_breaker: after, before, in_buckets;
+    marks_for_a_frozen_redis_cost_no_time_and_little_memory: after, in_buckets;
+    a_connection_that_was_killed_costs_not_even_an_answer: after, before, in_buckets;
+    a_connection_closed_for_idleness_costs_not_even_an_answer: after, in_buckets;
+    a_replica_proves_what_it_knows_and_its_marks_are_dropped_until_it_is_promoted: after, in_buckets;
+    a_full_redis_proves_what_it_knows_and_drops_new_marks_until_there_is_room: after, in_buckets;
+    a_redis_that_evicts_is_warned_of_once_and_forgets_at_worst: after, in_buckets;
+    a_flushed_redis_forgets_and_learns_again: after, before, in_buckets;
+    a_wrong_password_is_said_once_and_not_told: after, in_buckets;
+    a_user_who_may_not_look_is_told_once: after, in_buckets;
+}
 
 /// Short enough to wait for several times, long enough for a busy machine to answer in.
 const TIMEOUT: Duration = Duration::from_millis(250);
@@ -21,6 +35,11 @@ const NO_ANSWER: &str = "WARN Redis does not answer";
 const ANSWERS: &str = "INFO Redis answers again";
 const NO_MARKS: &str = "WARN Redis takes no marks";
 const MARKS: &str = "INFO Redis takes marks again";
+
+/// What is found where nothing is known.
+fn nothing(way: Way) -> Probe {
+    if way == before() { Claimed } else { Unknown }
+}
 
 /// Probes until the answer is the expected one.
 async fn until(filter: &mut RedisFilter, id: &str, expected: Probe) {
@@ -57,11 +76,10 @@ async fn until_open(filter: &mut RedisFilter) -> String {
     }
 }
 
-#[tokio::test]
-async fn a_redis_absent_at_the_start_is_used_once_it_is_there() {
+async fn a_redis_absent_at_the_start_is_used_once_it_is_there(way: Way) {
     let (logs, metrics) = (Logs::keep(), Metrics::keep());
     let mut server = RedisServer::absent(&[]);
-    let mut filter = open(&server.url(), "p", After, TIMEOUT);
+    let mut filter = open(&server.url(), "p", way, TIMEOUT);
     filter.health().expect("nothing is known against it yet");
     let trouble = until_open(&mut filter).await;
     assert!(trouble.contains("refused"), "{trouble}");
@@ -81,66 +99,54 @@ async fn a_redis_absent_at_the_start_is_used_once_it_is_there() {
     );
 }
 
-#[tokio::test]
-async fn a_redis_killed_in_the_middle_is_used_again_when_it_is_back() {
-    for order in [After, Before] {
-        let logs = Logs::keep();
-        let mut server = RedisServer::start(&[]).await;
-        let mut filter = open(&server.url(), "p", order, TIMEOUT);
-        until_marked(&mut filter, "a").await;
-        server.kill();
-        until_open(&mut filter).await;
-        server.up().await;
-        // It came back empty.
-        until(
-            &mut filter,
-            "a",
-            if order == After { Unknown } else { Claimed },
-        )
-        .await;
-        until_marked(&mut filter, "a").await;
-        assert_eq!(
-            (logs.with(NO_ANSWER).len(), logs.with(ANSWERS).len()),
-            (1, 1)
-        );
-    }
+async fn a_redis_killed_in_the_middle_is_used_again_when_it_is_back(way: Way) {
+    let logs = Logs::keep();
+    let mut server = RedisServer::start(&[]).await;
+    let mut filter = open(&server.url(), "p", way, TIMEOUT);
+    until_marked(&mut filter, "a").await;
+    server.kill();
+    until_open(&mut filter).await;
+    server.up().await;
+    // It came back empty.
+    until(&mut filter, "a", nothing(way)).await;
+    until_marked(&mut filter, "a").await;
+    assert_eq!(
+        (logs.with(NO_ANSWER).len(), logs.with(ANSWERS).len()),
+        (1, 1)
+    );
 }
 
-#[tokio::test]
-async fn a_frozen_redis_slows_only_the_trials_of_the_breaker() {
-    for order in [After, Before] {
-        let server = RedisServer::start(&[]).await;
-        let mut filter = open(&server.url(), "p", order, TIMEOUT);
-        until_marked(&mut filter, "a").await;
-        server.freeze();
-        let begun = Instant::now();
+async fn a_frozen_redis_slows_only_the_trials_of_the_breaker(way: Way) {
+    let server = RedisServer::start(&[]).await;
+    let mut filter = open(&server.url(), "p", way, TIMEOUT);
+    until_marked(&mut filter, "a").await;
+    server.freeze();
+    let begun = Instant::now();
+    assert_eq!(probe(&mut filter, 99, &["a"]).await, [Unknown]);
+    assert!(begun.elapsed() >= TIMEOUT);
+    until_open(&mut filter).await;
+
+    let (mut slow, mut probes, begun) = (0, 0, Instant::now());
+    while begun.elapsed() < Duration::from_secs(2) {
+        let asked = Instant::now();
         assert_eq!(probe(&mut filter, 99, &["a"]).await, [Unknown]);
-        assert!(begun.elapsed() >= TIMEOUT);
-        until_open(&mut filter).await;
-
-        let (mut slow, mut probes, begun) = (0, 0, Instant::now());
-        while begun.elapsed() < Duration::from_secs(2) {
-            let asked = Instant::now();
-            assert_eq!(probe(&mut filter, 99, &["a"]).await, [Unknown]);
-            slow += u32::from(asked.elapsed() >= TIMEOUT);
-            probes += 1;
-            tokio::task::yield_now().await;
-        }
-        // Pauses of at least 50, 100, 200, 400, 800 ms after trials of 250 ms.
-        assert!(
-            (1..=5).contains(&slow),
-            "{slow} of {probes} probes were slow"
-        );
-        server.thaw();
-        until(&mut filter, "a", Proven).await;
+        slow += u32::from(asked.elapsed() >= TIMEOUT);
+        probes += 1;
+        tokio::task::yield_now().await;
     }
+    // Pauses of at least 50, 100, 200, 400, 800 ms after trials of 250 ms.
+    assert!(
+        (1..=5).contains(&slow),
+        "{slow} of {probes} probes were slow"
+    );
+    server.thaw();
+    until(&mut filter, "a", Proven).await;
 }
 
-#[tokio::test]
-async fn marks_for_a_frozen_redis_cost_no_time_and_little_memory() {
+async fn marks_for_a_frozen_redis_cost_no_time_and_little_memory(way: Way) {
     let metrics = Metrics::keep();
     let server = RedisServer::start(&[]).await;
-    let mut filter = open(&server.url(), "p", After, PATIENCE);
+    let mut filter = open(&server.url(), "p", way, PATIENCE);
     until_marked(&mut filter, "a").await;
     server.freeze();
     let ids: Vec<String> = (0..100_000).map(|n| n.to_string()).collect();
@@ -163,26 +169,22 @@ async fn marks_for_a_frozen_redis_cost_no_time_and_little_memory() {
     assert_eq!(probe(&mut filter, 99, &["0"]).await, [Proven]);
 }
 
-#[tokio::test]
-async fn a_connection_that_was_killed_costs_not_even_an_answer() {
-    for order in [After, Before] {
-        let server = RedisServer::start(&[]).await;
-        let mut admin = server.admin().await;
-        let mut filter = open(&server.url(), "p", order, PATIENCE);
-        until_marked(&mut filter, "a").await;
-        for _ in 0..3 {
-            let killed: u32 = run(&mut admin, &["CLIENT", "KILL", "TYPE", "normal"]).await;
-            assert_eq!(killed, 1);
-            assert_eq!(probe(&mut filter, 99, &["a"]).await, [Proven]);
-        }
-        filter.health().expect("it is well");
+async fn a_connection_that_was_killed_costs_not_even_an_answer(way: Way) {
+    let server = RedisServer::start(&[]).await;
+    let mut admin = server.admin().await;
+    let mut filter = open(&server.url(), "p", way, PATIENCE);
+    until_marked(&mut filter, "a").await;
+    for _ in 0..3 {
+        let killed: u32 = run(&mut admin, &["CLIENT", "KILL", "TYPE", "normal"]).await;
+        assert_eq!(killed, 1);
+        assert_eq!(probe(&mut filter, 99, &["a"]).await, [Proven]);
     }
+    filter.health().expect("it is well");
 }
 
-#[tokio::test]
-async fn a_connection_closed_for_idleness_costs_not_even_an_answer() {
+async fn a_connection_closed_for_idleness_costs_not_even_an_answer(way: Way) {
     let server = RedisServer::start(&["--timeout", "1"]).await;
-    let mut filter = open(&server.url(), "p", After, PATIENCE);
+    let mut filter = open(&server.url(), "p", way, PATIENCE);
     until_marked(&mut filter, "a").await;
     let begun = Instant::now();
     loop {
@@ -196,12 +198,11 @@ async fn a_connection_closed_for_idleness_costs_not_even_an_answer() {
     assert_eq!(probe(&mut filter, 99, &["a"]).await, [Proven]);
 }
 
-#[tokio::test]
-async fn a_replica_proves_what_it_knows_and_its_marks_are_dropped_until_it_is_promoted() {
+async fn a_replica_proves_what_it_knows_and_its_marks_are_dropped_until_it_is_promoted(way: Way) {
     let (logs, metrics) = (Logs::keep(), Metrics::keep());
     let server = RedisServer::start(&[]).await;
     let mut admin = server.admin().await;
-    let mut filter = open(&server.url(), "p", After, PATIENCE);
+    let mut filter = open(&server.url(), "p", way, PATIENCE);
     until_marked(&mut filter, "a").await;
     let before: u64 = connections(&server).await;
     let _: () = run(&mut admin, &["REPLICAOF", "127.0.0.1", "1"]).await;
@@ -238,7 +239,7 @@ async fn connections(server: &RedisServer) -> u64 {
 async fn claims_on_a_replica_are_unknown_until_it_is_promoted() {
     let server = RedisServer::start(&[]).await;
     let mut admin = server.admin().await;
-    let mut filter = open(&server.url(), "p", Before, PATIENCE);
+    let mut filter = open(&server.url(), "p", before(), PATIENCE);
     until_marked(&mut filter, "a").await;
     let _: () = run(&mut admin, &["REPLICAOF", "127.0.0.1", "1"]).await;
     let before = connections(&server).await;
@@ -253,12 +254,11 @@ async fn claims_on_a_replica_are_unknown_until_it_is_promoted() {
     until(&mut filter, "b", Claimed).await;
 }
 
-#[tokio::test]
-async fn a_full_redis_proves_what_it_knows_and_drops_new_marks_until_there_is_room() {
+async fn a_full_redis_proves_what_it_knows_and_drops_new_marks_until_there_is_room(way: Way) {
     let (logs, metrics) = (Logs::keep(), Metrics::keep());
     let server = RedisServer::start(&[]).await;
     let mut admin = server.admin().await;
-    let mut filter = open(&server.url(), "p", After, PATIENCE);
+    let mut filter = open(&server.url(), "p", way, PATIENCE);
     until_marked(&mut filter, "a").await;
     let before = connections(&server).await;
     let _: () = run(&mut admin, &["CONFIG", "SET", "maxmemory", "1"]).await;
@@ -283,14 +283,13 @@ async fn a_full_redis_proves_what_it_knows_and_drops_new_marks_until_there_is_ro
     assert_eq!(logs.with("").len(), 2, "{:?}", logs.with(""));
 }
 
-#[tokio::test]
-async fn a_redis_that_evicts_is_warned_of_once_and_forgets_at_worst() {
+async fn a_redis_that_evicts_is_warned_of_once_and_forgets_at_worst(way: Way) {
     let logs = Logs::keep();
     let options = ["--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru"];
     let server = RedisServer::start(&options).await;
     let mut admin = server.admin().await;
-    let mut filter = open(&server.url(), "p", After, PATIENCE);
-    let ids: Vec<String> = (0..30_000).map(|n| format!("{n:064}")).collect();
+    let mut filter = open(&server.url(), "p", way, PATIENCE);
+    let ids: Vec<String> = (0..60_000).map(|n| format!("{n:064}")).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     for ids in ids.chunks(5000) {
         mark_all(&mut filter, ids, false).await;
@@ -307,25 +306,22 @@ async fn a_redis_that_evicts_is_warned_of_once_and_forgets_at_worst() {
     assert_eq!(logs.with("may evict marks").len(), 1, "{:?}", logs.with(""));
 }
 
-#[tokio::test]
-async fn a_flushed_redis_forgets_and_learns_again() {
+async fn a_flushed_redis_forgets_and_learns_again(way: Way) {
     let server = RedisServer::start(&[]).await;
     let mut admin = server.admin().await;
-    for (order, forgotten) in [(After, Unknown), (Before, Claimed)] {
-        let mut filter = open(&server.url(), "p", order, PATIENCE);
-        until_marked(&mut filter, "a").await;
-        let _: () = run(&mut admin, &["FLUSHALL"]).await;
-        assert_eq!(probe(&mut filter, 99, &["a"]).await, [forgotten]);
-        mark_all(&mut filter, &["a"], true).await;
-        assert_eq!(probe(&mut filter, 99, &["a"]).await, [Proven]);
-    }
+    let mut filter = open(&server.url(), "p", way, PATIENCE);
+    until_marked(&mut filter, "a").await;
+    let _: () = run(&mut admin, &["FLUSHALL"]).await;
+    assert_eq!(probe(&mut filter, 99, &["a"]).await, [nothing(way)]);
+    mark_all(&mut filter, &["a"], true).await;
+    assert_eq!(probe(&mut filter, 99, &["a"]).await, [Proven]);
 }
 
 #[tokio::test]
 async fn claims_are_given_back_after_scripts_were_flushed() {
     let server = RedisServer::start(&[]).await;
     let mut admin = server.admin().await;
-    let mut filter = open(&server.url(), "p", Before, PATIENCE);
+    let mut filter = open(&server.url(), "p", before(), PATIENCE);
     for _ in 0..2 {
         assert_eq!(probe(&mut filter, 99, &["a"]).await, [Claimed]);
         let _: () = run(&mut admin, &["SCRIPT", "FLUSH"]).await;
@@ -340,25 +336,24 @@ async fn a_key_that_holds_no_text_concerns_its_own_id_alone() {
     let _: () = run(&mut admin, &["LPUSH", "event:p:list", "x"]).await;
     let ids = ["a", "list", "b"];
     let lookups: Vec<_> = ids.iter().map(|id| ask(id)).collect();
-    let mut before = open(&server.url(), "p", Before, PATIENCE);
+    let mut before = open(&server.url(), "p", before(), PATIENCE);
     for _ in 0..5 {
         let probes = probe(&mut before, 99, &ids).await;
         assert_eq!(probes, [Claimed, Unknown, Claimed]);
         before.unclaim(&places(), &lookups).await;
     }
     mark_all(&mut before, &["a", "b"], true).await;
-    let mut after = open(&server.url(), "p", After, PATIENCE);
+    let mut after = open(&server.url(), "p", after(), PATIENCE);
     let probes = probe(&mut after, 99, &ids).await;
     assert_eq!(probes, [Proven, Unknown, Proven]);
     before.health().expect("it is well");
 }
 
-#[tokio::test]
-async fn a_wrong_password_is_said_once_and_not_told() {
+async fn a_wrong_password_is_said_once_and_not_told(way: Way) {
     let logs = Logs::keep();
     let server = RedisServer::start(&["--requirepass", "right"]).await;
     let url = |password: &str| format!("redis://:{password}@{}", server.address());
-    let mut filter = open(&url("s3cret"), "p", After, PATIENCE);
+    let mut filter = open(&url("s3cret"), "p", way, PATIENCE);
     let trouble = until_open(&mut filter).await;
     probe(&mut filter, 99, &["a"]).await;
     assert!(
@@ -368,37 +363,39 @@ async fn a_wrong_password_is_said_once_and_not_told() {
     let lines = logs.with("");
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(!lines[0].contains("s3cret") && !trouble.contains("s3cret"));
-    let mut filter = open(&url("right"), "p", After, PATIENCE);
+    let mut filter = open(&url("right"), "p", way, PATIENCE);
     until_marked(&mut filter, "a").await;
 }
 
-#[tokio::test]
-async fn a_user_who_may_not_look_is_told_once() {
+async fn a_user_who_may_not_look_is_told_once(way: Way) {
     let logs = Logs::keep();
     let server = RedisServer::start(&[]).await;
     let mut admin = server.admin().await;
-    let rights = ["ACL", "SETUSER", "writer", "on", ">pw", "~*", "+set"];
+    let rights = ["ACL", "SETUSER", "writer", "on", ">pw", "~*", "+@write"];
     let _: () = run(&mut admin, &rights).await;
+    let transactions = ["ACL", "SETUSER", "writer", "+multi", "+exec"];
+    let _: () = run(&mut admin, &transactions).await;
     let url = format!("redis://writer:pw@{}", server.address());
-    let mut filter = open(&url, "p", After, PATIENCE);
+    let mut filter = open(&url, "p", way, PATIENCE);
     let trouble = until_open(&mut filter).await;
     assert!(trouble.contains("NOPERM"), "{trouble}");
     assert_eq!(logs.with("").len(), 1, "{:?}", logs.with(""));
-    let _: () = run(&mut admin, &["ACL", "SETUSER", "writer", "+mget"]).await;
+    let _: () = run(&mut admin, &["ACL", "SETUSER", "writer", "+@read"]).await;
     until_marked(&mut filter, "a").await;
 }
 
 #[tokio::test]
 async fn a_url_that_cannot_be_read_is_refused_without_telling_its_password() {
     use onceonly::error::Class;
-    use onceonly::filter::redis::RedisSettings;
+    use onceonly::filter::redis::{Layout, RedisSettings};
     for url in ["", "localhost", "http://x", "redis://:s3cret@host:port/x"] {
         let refused = RedisFilter::open(RedisSettings {
             url: url.to_owned(),
             timeout: TIMEOUT,
             ttl: TIMEOUT,
             pipeline: "p".to_owned(),
-            mark: After,
+            mark: MarkOrder::After,
+            layout: Layout::Keys,
         });
         let error = refused.err().expect(url);
         assert_eq!(error.class(), Class::Fatal);

@@ -3,32 +3,37 @@
 use std::time::{Duration, Instant};
 
 use onceonly::filter::redis::RedisFilter;
-use onceonly::filter::{Filter, MarkOrder, Probe};
+use onceonly::filter::{Filter, Probe};
 
-use crate::open;
 use crate::support::PATIENCE;
 use crate::support::filter_suite::{ask, mark, mark_all, mark_and_wait, places, probe};
 use crate::support::logs::Logs;
 use crate::support::proxy::{Fault, Proxy};
 use crate::support::redis_server::{RedisServer, run};
+use crate::{Way, after, before, in_ways, open};
 
-use MarkOrder::{After, Before};
 use Probe::{Claimed, ClaimedElsewhere, Proven, Unknown, Unproven};
+
+in_ways! {
+    a_late_answer_is_never_taken_for_that_of_another_batch: after, in_buckets;
+    a_network_that_swallows_everything_is_left_alone_and_then_used_again: after, in_buckets;
+    a_connection_that_a_failover_left_behind_is_replaced: after, in_buckets;
+}
 
 const TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A server, a proxy before it, and a filter behind that.
-async fn through_a_proxy(order: MarkOrder, timeout: Duration) -> (RedisServer, Proxy, RedisFilter) {
+async fn through_a_proxy(way: Way, timeout: Duration) -> (RedisServer, Proxy, RedisFilter) {
     let server = RedisServer::start(&[]).await;
     let proxy = Proxy::start(server.address()).await;
     let url = format!("redis://{}", proxy.address());
-    let filter = open(&url, "p", order, timeout);
+    let filter = open(&url, "p", way, timeout);
     (server, proxy, filter)
 }
 
 #[tokio::test]
 async fn a_claim_whose_answer_was_lost_with_the_connection_is_still_ours() {
-    let (server, proxy, mut filter) = through_a_proxy(Before, PATIENCE).await;
+    let (server, proxy, mut filter) = through_a_proxy(before(), PATIENCE).await;
     assert_eq!(probe(&mut filter, 99, &["x"]).await, [Claimed]);
     proxy.set(Fault::DropAnswers);
     let lost = async {
@@ -45,7 +50,7 @@ async fn a_claim_whose_answer_was_lost_with_the_connection_is_still_ours() {
 
 #[tokio::test]
 async fn a_claim_whose_answer_never_came_makes_no_duplicate_and_can_be_given_back() {
-    let (server, proxy, mut filter) = through_a_proxy(Before, TIMEOUT).await;
+    let (server, proxy, mut filter) = through_a_proxy(before(), TIMEOUT).await;
     let mut admin = server.admin().await;
     while probe(&mut filter, 99, &["x"]).await == [Unknown] {}
     proxy.set(Fault::DropAnswers);
@@ -68,7 +73,7 @@ async fn a_claim_whose_answer_never_came_makes_no_duplicate_and_can_be_given_bac
 
 #[tokio::test]
 async fn the_next_attempt_after_a_lost_claim_takes_it_for_nothing_more_than_a_claim() {
-    let (_server, proxy, mut filter) = through_a_proxy(Before, TIMEOUT).await;
+    let (_server, proxy, mut filter) = through_a_proxy(before(), TIMEOUT).await;
     while probe(&mut filter, 99, &["x"]).await == [Unknown] {}
     proxy.set(Fault::DropAnswers);
     assert_eq!(probe(&mut filter, 99, &["a"]).await, [Unknown]);
@@ -84,9 +89,8 @@ async fn the_next_attempt_after_a_lost_claim_takes_it_for_nothing_more_than_a_cl
     }
 }
 
-#[tokio::test]
-async fn a_late_answer_is_never_taken_for_that_of_another_batch() {
-    let (_server, proxy, mut filter) = through_a_proxy(After, TIMEOUT).await;
+async fn a_late_answer_is_never_taken_for_that_of_another_batch(way: Way) {
+    let (_server, proxy, mut filter) = through_a_proxy(way, TIMEOUT).await;
     let (old, new) = (mark(ask("old"), false), mark(ask("new"), false));
     let mut direct = filter.clone();
     mark_and_wait(&mut direct, &[10, 10], &[old]).await;
@@ -111,12 +115,12 @@ async fn a_late_answer_is_never_taken_for_that_of_another_batch() {
 
 #[tokio::test]
 async fn a_claim_that_arrives_late_takes_nothing_from_a_mark() {
-    let (server, proxy, mut filter) = through_a_proxy(Before, TIMEOUT).await;
+    let (server, proxy, mut filter) = through_a_proxy(before(), TIMEOUT).await;
     while probe(&mut filter, 99, &["x"]).await == [Unknown] {}
     proxy.set(Fault::BlackHole);
     assert_eq!(probe(&mut filter, 99, &["a"]).await, [Unknown]);
     // Postgres decided, and another worker marked it.
-    let mut other = open(&server.url(), "p", After, PATIENCE);
+    let mut other = open(&server.url(), "p", after(), PATIENCE);
     mark_all(&mut other, &["a"], false).await;
     let held = proxy.request_bytes();
     proxy.set(Fault::None);
@@ -128,10 +132,9 @@ async fn a_claim_that_arrives_late_takes_nothing_from_a_mark() {
     assert_eq!(probe(&mut other, 99, &["a"]).await, [Proven]);
 }
 
-#[tokio::test]
-async fn a_network_that_swallows_everything_is_left_alone_and_then_used_again() {
+async fn a_network_that_swallows_everything_is_left_alone_and_then_used_again(way: Way) {
     let logs = Logs::keep();
-    let (_server, proxy, mut filter) = through_a_proxy(After, TIMEOUT).await;
+    let (_server, proxy, mut filter) = through_a_proxy(way, TIMEOUT).await;
     while probe(&mut filter, 99, &["a"]).await != [Proven] {
         mark_all(&mut filter, &["a"], false).await;
     }
@@ -164,7 +167,7 @@ async fn a_connection_being_made_holds_a_batch_up_no_longer_than_an_answer() {
     proxy.set(Fault::BlackHole);
     let url = format!("redis://{}", proxy.address());
     let timeout = Duration::from_millis(50);
-    let mut filter = open(&url, "p", After, timeout);
+    let mut filter = open(&url, "p", after(), timeout);
     let begun = Instant::now();
     assert_eq!(probe(&mut filter, 99, &["a"]).await, [Unknown]);
     // Making one is given a second.
@@ -178,7 +181,7 @@ async fn a_connection_being_made_holds_a_batch_up_no_longer_than_an_answer() {
 #[tokio::test]
 async fn clones_share_a_connection_and_what_is_known_of_the_server() {
     let logs = Logs::keep();
-    let (mut server, proxy, mut one) = through_a_proxy(Before, PATIENCE).await;
+    let (mut server, proxy, mut one) = through_a_proxy(before(), PATIENCE).await;
     let mut two = one.clone();
     assert_eq!(probe(&mut one, 99, &["a"]).await, [Claimed]);
     assert_eq!(probe(&mut two, 99, &["a"]).await, [ClaimedElsewhere]);
@@ -191,9 +194,8 @@ async fn clones_share_a_connection_and_what_is_known_of_the_server() {
     assert_eq!(logs.with("").len(), 1, "{:?}", logs.with(""));
 }
 
-#[tokio::test]
-async fn a_connection_that_a_failover_left_behind_is_replaced() {
-    let (_server, proxy, mut filter) = through_a_proxy(After, TIMEOUT).await;
+async fn a_connection_that_a_failover_left_behind_is_replaced(way: Way) {
+    let (_server, proxy, mut filter) = through_a_proxy(way, TIMEOUT).await;
     while probe(&mut filter, 99, &["a"]).await != [Proven] {
         mark_all(&mut filter, &["a"], false).await;
     }
@@ -214,7 +216,7 @@ async fn a_server_before_7_is_asked_in_two_steps() {
     let proxy = Proxy::start(server.address()).await;
     proxy.set(Fault::Replace("redis_version:7", "redis_version:6"));
     let url = format!("redis://{}", proxy.address());
-    let mut ours = open(&url, "p", Before, PATIENCE);
+    let mut ours = open(&url, "p", before(), PATIENCE);
     let mut theirs = ours.clone();
     // What the server is, the first claim learns.
     probe(&mut ours, 99, &["x"]).await;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::redis_faults::{
-    EVENTS, PATIENT_MS, answering_late, ends_well, flows, full, gone_in_the_middle, open,
+    AFTER, BEFORE, EVENTS, IN_BUCKETS, Marks, PATIENT_MS, answering_late, ends_well, flows, full,
+    gone_in_the_middle, open,
 };
 use crate::scene::{Scene, eventually};
 use crate::support::proxy::{Fault, Proxy};
@@ -37,7 +38,12 @@ async fn redis_absent_at_start_costs_nothing_but_speed_and_is_used_once_there() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_gone_in_the_middle_loses_and_repeats_nothing_with_marks_before() {
-    gone_in_the_middle("before").await;
+    gone_in_the_middle(BEFORE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_gone_in_the_middle_loses_and_repeats_nothing_with_marks_in_buckets() {
+    gone_in_the_middle(IN_BUCKETS).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,27 +73,42 @@ async fn redis_slower_than_its_timeout_does_not_slow_the_line() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_come_late_belong_to_nobody() {
-    answering_late("after").await;
+    answering_late(AFTER).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_redis_takes_no_marks_and_nothing_else_changes() {
-    full("after").await;
+    full(AFTER).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_redis_takes_no_marks_in_buckets_and_nothing_else_changes() {
+    full(IN_BUCKETS).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_evicting_redis_forgets_and_postgres_remembers() {
+    evicting(AFTER, 12_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_evicts_buckets_forgets_and_postgres_remembers() {
+    evicting(IN_BUCKETS, 30_000).await;
+}
+
+async fn evicting(marks: Marks, events: usize) {
     let redis =
         RedisServer::start(&["--maxmemory", "2mb", "--maxmemory-policy", "allkeys-lru"]).await;
     let mut scene = Scene::set(4).await;
     scene.with_redis(&redis.url(), PATIENT_MS);
+    marks.configure(&mut scene);
     let member = scene.member();
-    scene.produce_with_repeats("first", 12_000);
+    scene.produce_with_repeats("first", events);
     flows(&scene).await;
     // Another process has an empty memory of its own: Redis is asked, and does not know all.
     member.leave().await;
     let member = scene.member();
-    scene.produce_with_repeats("first", 12_000);
+    scene.produce_with_repeats("first", events);
     ends_well(&scene, &member).await;
     let info: String = run(&mut redis.admin().await, &["INFO", "stats"]).await;
     assert!(
@@ -100,9 +121,19 @@ async fn an_evicting_redis_forgets_and_postgres_remembers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flushed_redis_makes_no_event_new() {
+    flushed(AFTER).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_flushed_of_buckets_makes_no_event_new() {
+    flushed(IN_BUCKETS).await;
+}
+
+async fn flushed(marks: Marks) {
     let redis = RedisServer::start(&[]).await;
     let mut scene = Scene::set(4).await;
     scene.with_redis(&redis.url(), PATIENT_MS);
+    marks.configure(&mut scene);
     scene.produce_with_repeats("flushed", 4_000);
     let member = scene.member();
     flows(&scene).await;

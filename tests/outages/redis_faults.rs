@@ -1,4 +1,4 @@
-//! What happens to Redis in the middle of the work, with either order of marks.
+//! What happens to Redis in the middle of the work, however marks are made and kept.
 
 use std::time::Duration;
 
@@ -14,6 +14,34 @@ pub const EVENTS: usize = 1_200;
 
 /// `redis.timeout` where only the fault of the test may exceed it, on a busy machine too.
 pub const PATIENT_MS: u32 = 400;
+
+/// How marks are made and kept.
+pub struct Marks {
+    order: &'static str,
+    layout: &'static str,
+}
+
+pub const AFTER: Marks = Marks {
+    order: "after",
+    layout: "keys",
+};
+pub const BEFORE: Marks = Marks {
+    order: "before",
+    layout: "keys",
+};
+pub const IN_BUCKETS: Marks = Marks {
+    order: "after",
+    layout: "buckets",
+};
+
+impl Marks {
+    /// The section `[redis]` stands last so far.
+    pub fn configure(&self, scene: &mut Scene) {
+        let Self { order, layout } = self;
+        scene.redis += &format!("layout = \"{layout}\"\n");
+        scene.more += &format!("[dedup]\nmark = \"{order}\"\n");
+    }
+}
 
 /// Everything so far is consumed in time, and no batch asked for a person.
 pub async fn flows(scene: &Scene) {
@@ -40,11 +68,11 @@ pub fn open(member: &Process, breaker: &str) -> bool {
     member.metric(&name) == Some(1.0)
 }
 
-pub async fn gone_in_the_middle(mark: &str) {
+pub async fn gone_in_the_middle(marks: Marks) {
     let mut redis = RedisServer::start(&[]).await;
     let mut scene = Scene::set(4).await;
     scene.with_redis(&redis.url(), PATIENT_MS);
-    scene.more += &format!("[dedup]\nmark = \"{mark}\"\n");
+    marks.configure(&mut scene);
     let member = scene.member();
     scene.produce_with_repeats("before", EVENTS);
     let load = scene.load("load");
@@ -72,12 +100,12 @@ pub async fn gone_in_the_middle(mark: &str) {
 
 /// Answers that come after the timeout belong to nobody: with claims made before the effects, an
 /// answer taken for another request's would make an event the duplicate of another.
-pub async fn answering_late(mark: &str) {
+pub async fn answering_late(marks: Marks) {
     let redis = RedisServer::start(&[]).await;
     let proxy = Proxy::start(redis.address()).await;
     let mut scene = Scene::set(4).await;
     scene.with_redis(&format!("redis://{}", proxy.address()), 50);
-    scene.more += &format!("[dedup]\nmark = \"{mark}\"\n");
+    marks.configure(&mut scene);
     let member = scene.member();
     let load = scene.load("load");
     for round in 0..5 {
@@ -101,11 +129,11 @@ async fn flows_on(scene: &Scene, records: u64) {
     scene.until_consumed_at_least(consumed + records).await;
 }
 
-pub async fn full(mark: &str) {
+pub async fn full(marks: Marks) {
     let redis = RedisServer::start(&["--maxmemory-policy", "noeviction"]).await;
     let mut scene = Scene::set(4).await;
     scene.with_redis(&redis.url(), PATIENT_MS);
-    scene.more += &format!("[dedup]\nmark = \"{mark}\"\n");
+    marks.configure(&mut scene);
     let member = scene.member();
     scene.produce_with_repeats("room", EVENTS);
     flows(&scene).await;

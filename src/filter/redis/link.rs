@@ -12,7 +12,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::circuits::{Circuits, Purpose};
 use super::failure::{Failure, Kind};
-use super::request::{ClaimStyle, Request};
+use super::keys::ClaimStyle;
+use super::request::Request;
 use super::session::{self, Server};
 
 /// A connection by its number.

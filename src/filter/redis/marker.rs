@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use super::circuits::Purpose;
-use super::link::{Answers, Link};
+use super::link::Link;
 use super::request::Request;
 use crate::telemetry::MARKS_DROPPED;
 
@@ -38,7 +37,7 @@ impl Marker {
     pub(super) fn write(&self, requests: Vec<Request>) {
         for request in requests {
             let ids = request.ids;
-            if ids > 0 && self.jobs.try_send(Job::Write(request)).is_err() {
+            if request.replies > 0 && self.jobs.try_send(Job::Write(request)).is_err() {
                 count_dropped(ids);
             }
         }
@@ -69,22 +68,13 @@ async fn run(link: Arc<Link>, mut waiting: mpsc::Receiver<Job>) {
             }
         }
         let answers = link.exchange(Purpose::Mark, &requests).await;
-        count_dropped(dropped(&requests, &answers));
+        let asked = requests.iter().zip(&answers);
+        count_dropped(asked.map(|(r, answer)| r.dropped(answer.as_deref())).sum());
         for done in flushes {
             // Whoever waited may have given up.
             _ = done.send(());
         }
     }
-}
-
-/// How many marks got no answer, or a refusal.
-fn dropped(requests: &[Request], answers: &Answers) -> usize {
-    let refused = |value: &&Value| matches!(value, Value::ServerError(_));
-    let of = |(request, answer): (&Request, &Option<Vec<Value>>)| match answer {
-        Some(replies) => replies.iter().filter(refused).count(),
-        None => request.ids,
-    };
-    requests.iter().zip(answers).map(of).sum()
 }
 
 pub(super) fn count_dropped(marks: usize) {

@@ -1,18 +1,12 @@
-//! Encodes what is asked of Redis: many ids per request, in requests of a bounded size.
+//! What is asked of Redis: many ids per request, in requests of a bounded size.
 
 use std::sync::Arc;
 
-use ::redis::{Cmd, Pipeline, RedisWrite};
-
-use crate::filter::mark_key::MarkKeys;
-use crate::filter::mark_value::{write_claim, write_mark};
-use crate::filter::{Lookup, Mark, Place};
+use ::redis::{Pipeline, Value};
 
 /// The most ids of one request: Redis serves nobody else meanwhile, and an answer must come within
 /// the timeout.
 pub(super) const IDS_MAX: usize = 1000;
-
-const UNCLAIM: &str = include_str!("unclaim.lua");
 
 /// Commands sent together, whose answers come together.
 #[derive(Clone, Debug)]
@@ -21,176 +15,38 @@ pub(super) struct Request {
     pub(super) replies: usize,
     /// How many ids it is about.
     pub(super) ids: usize,
+    atomic: bool,
 }
 
 impl Request {
-    fn new(commands: Pipeline, ids: usize) -> Self {
+    /// Commands each of which is done or refused by itself.
+    pub(super) fn new(commands: Pipeline, ids: usize) -> Self {
         Self {
             replies: commands.len(),
             pipeline: Arc::new(commands),
             ids,
+            atomic: false,
         }
     }
-}
 
-/// How claims are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ClaimStyle {
-    /// `SET … NX … GET`, from Redis 7.0: one answer for each id.
-    SetGet,
-    /// `SET … NX` and `GET`: two answers for each id.
-    SetThenGet,
-}
-
-/// Writes requests of one pipeline.
-#[derive(Clone, Debug)]
-pub(super) struct Encoder {
-    pub(super) keys: MarkKeys,
-    ttl_s: String,
-}
-
-impl Encoder {
-    pub(super) fn new(keys: MarkKeys, ttl_s: u64) -> Self {
+    /// Commands from `MULTI` to `EXEC`: the last reply tells what became of them.
+    pub(super) fn atomic(commands: Pipeline, ids: usize) -> Self {
         Self {
-            keys,
-            ttl_s: ttl_s.max(1).to_string(),
+            atomic: true,
+            ..Self::new(commands, ids)
         }
     }
 
-    /// Asks what stands under the ids; one answer with a value for each id.
-    pub(super) fn looks(&self, lookups: &[Lookup<'_>]) -> Vec<Request> {
-        let look = |lookups: &[Lookup<'_>]| {
-            let bytes: usize = lookups.iter().map(|l| self.keys.bytes_max(l.scope)).sum();
-            let mut command = Cmd::with_capacity(1 + lookups.len(), bytes);
-            command.write_arg(b"MGET");
-            let mut key = Vec::new();
-            for lookup in lookups {
-                command.write_arg(self.key(&mut key, lookup));
-            }
-            let mut commands = Pipeline::with_capacity(1);
-            commands.add_command(command);
-            Request::new(commands, lookups.len())
-        };
-        lookups.chunks(IDS_MAX).map(look).collect()
-    }
-
-    /// Claims the ids, as [`ClaimStyle`] says.
-    pub(super) fn claims(
-        &self,
-        places: &[Place],
-        lookups: &[Lookup<'_>],
-        token: &str,
-        style: ClaimStyle,
-    ) -> Vec<Request> {
-        let claim = |lookups: &[Lookup<'_>]| {
-            let mut commands = Pipeline::with_capacity(lookups.len());
-            let (mut key, mut value) = (Vec::new(), Vec::new());
-            for lookup in lookups {
-                let key = self.key(&mut key, lookup);
-                claim_of(&mut value, places, lookup, token);
-                let mut command = self.set(key, &value, true);
-                match style {
-                    ClaimStyle::SetGet => command.write_arg(b"GET"),
-                    ClaimStyle::SetThenGet => {
-                        commands.add_command(command);
-                        command = Cmd::with_capacity(2, 3 + key.len());
-                        command.write_arg(b"GET");
-                        command.write_arg(key);
-                    }
-                }
-                commands.add_command(command);
-            }
-            Request::new(commands, lookups.len())
-        };
-        lookups.chunks(IDS_MAX).map(claim).collect()
-    }
-
-    /// Marks the ids with the position committed in their place; an id without one is left out.
-    pub(super) fn marks(
-        &self,
-        places: &[Place],
-        committed: &[i64],
-        marks: &[Mark<'_>],
-    ) -> Vec<Request> {
-        let values: Vec<Vec<u8>> = places
-            .iter()
-            .zip(committed)
-            .map(|(place, &next_offset)| {
-                let mut value = Vec::new();
-                write_mark(&mut value, place, next_offset);
-                value
-            })
-            .collect();
-        let mark = |marks: &[Mark<'_>]| {
-            let mut commands = Pipeline::with_capacity(marks.len());
-            let mut key = Vec::new();
-            for mark in marks {
-                let Some(value) = values.get(mark.place as usize) else {
-                    continue;
-                };
-                key.clear();
-                self.keys.write(&mut key, mark.scope, mark.id, mark.key);
-                commands.add_command(self.set(&key, value, !mark.overwrite));
-            }
-            let ids = commands.len();
-            Request::new(commands, ids)
-        };
-        marks.chunks(IDS_MAX).map(mark).collect()
-    }
-
-    /// Deletes the claims of an attempt where they still stand.
-    pub(super) fn unclaims(
-        &self,
-        places: &[Place],
-        lookups: &[Lookup<'_>],
-        token: &str,
-    ) -> Vec<Request> {
-        let unclaim = |lookups: &[Lookup<'_>]| {
-            let mut command = Cmd::new();
-            command.arg("EVAL").arg(UNCLAIM).arg(lookups.len());
-            let mut text = Vec::new();
-            for lookup in lookups {
-                command.write_arg(self.key(&mut text, lookup));
-            }
-            for lookup in lookups {
-                claim_of(&mut text, places, lookup, token);
-                command.write_arg(&text);
-            }
-            let mut commands = Pipeline::with_capacity(1);
-            commands.add_command(command);
-            Request::new(commands, lookups.len())
-        };
-        lookups.chunks(IDS_MAX).map(unclaim).collect()
-    }
-
-    /// Value and expiry in one command: a key without expiry would be remembered for ever.
-    fn set(&self, key: &[u8], value: &[u8], only_if_absent: bool) -> Cmd {
-        // SET, key, value, NX, EX, ttl, GET
-        let mut command = Cmd::with_capacity(7, key.len() + value.len() + self.ttl_s.len() + 10);
-        command.write_arg(b"SET");
-        command.write_arg(key);
-        command.write_arg(value);
-        if only_if_absent {
-            command.write_arg(b"NX");
+    /// How many of its ids were not written, at most, by the replies.
+    pub(super) fn dropped(&self, replies: Option<&[Value]>) -> usize {
+        let refused = |value: &&Value| matches!(value, Value::ServerError(_));
+        match replies {
+            None => self.ids,
+            Some(replies) if !self.atomic => replies.iter().filter(refused).count(),
+            Some(replies) => match replies.last() {
+                Some(Value::Array(done)) if !done.iter().any(|value| refused(&value)) => 0,
+                _ => self.ids,
+            },
         }
-        command.write_arg(b"EX");
-        command.write_arg(self.ttl_s.as_bytes());
-        command
-    }
-
-    fn key<'k>(&self, key: &'k mut Vec<u8>, lookup: &Lookup<'_>) -> &'k [u8] {
-        key.clear();
-        self.keys.write(key, lookup.scope, lookup.id, lookup.key);
-        key
-    }
-}
-
-/// Writes the claim that an attempt makes for a lookup.
-pub(super) fn claim_of(value: &mut Vec<u8>, places: &[Place], lookup: &Lookup<'_>, token: &str) {
-    value.clear();
-    match places.get(lookup.place as usize) {
-        Some(place) => write_claim(value, place, lookup.offset, token),
-        // Still a claim, and still recognised as our own.
-        None => value.extend_from_slice(format!("c////{token}").as_bytes()),
     }
 }

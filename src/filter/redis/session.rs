@@ -10,7 +10,7 @@ use ::redis::{
 };
 
 use super::failure::{Failure, Kind};
-use super::request::ClaimStyle;
+use super::keys::ClaimStyle;
 
 /// A connection takes several round trips (TCP, TLS, authentication, a look at the server) and is
 /// made beside the line, which never waits for it longer than for an answer.

@@ -30,6 +30,10 @@ bench: prepare ## Measure
 	compose/stack up redis postgres
 	eval "$$(compose/stack env)" && cargo bench $(LOCKED) --all-features
 
+.PHONY: bench-parts
+bench-parts: prepare ## Measure what runs per event, part by part, without any server
+	cargo bench $(LOCKED) --bench per_event
+
 .PHONY: lint
 lint: prepare lint-shell ## Check format, lints, scripts, licences and sources of the dependencies
 	cargo fmt --check

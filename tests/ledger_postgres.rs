@@ -4,6 +4,8 @@ mod support;
 
 #[path = "ledger_postgres/commit.rs"]
 mod commit;
+#[path = "ledger_postgres/hope.rs"]
+mod hope;
 #[path = "ledger_postgres/locks.rs"]
 mod locks;
 #[path = "ledger_postgres/operator.rs"]

@@ -13,7 +13,8 @@ use support::database::Database;
 
 /// Several statements in one file, which only the simple protocol takes; every test of a ledger
 /// runs them.
-const TRANSACTION_CONTROL: [&str; 3] = [
+const TRANSACTION_CONTROL: [&str; 4] = [
+    "ledger/give_up.sql",
     "session/backend_in_transaction.sql",
     "session/begin.sql",
     "session/commit.sql",

@@ -24,9 +24,9 @@ const SET_PATH: &str = include_str!("../../sql/handler/set_path.sql");
 const VISIBLE_BATCH: &str = include_str!("../../sql/handler/visible_batch.sql");
 const CREATE_BATCH: &str = include_str!("../../sql/handler/create_batch.sql");
 const SESSION: &str = include_str!("../../sql/handler/session.sql");
-const EVENT_JSON: &str = include_str!("../../sql/handler/event_json.sql");
-const EVENT_TEXT: &str = include_str!("../../sql/handler/event_text.sql");
-const EVENT_BYTES: &str = include_str!("../../sql/handler/event_bytes.sql");
+const COPY_BATCH: &str = include_str!("../../sql/handler/copy_batch.sql");
+const COPY_EVENT: &str = include_str!("../../sql/handler/copy_event.sql");
+const EVENT_COLUMNS: &str = include_str!("../../sql/handler/event_columns.sql");
 
 /// How much longer than its own limit a server may be silent.
 const GRACE: Duration = Duration::from_secs(10);
@@ -51,11 +51,12 @@ impl PayloadKind {
         }
     }
 
-    fn default_statement(self) -> &'static str {
+    /// The column of the default sink.
+    fn event_column(self) -> &'static str {
         match self {
-            Self::Json => EVENT_JSON,
-            Self::Text => EVENT_TEXT,
-            Self::Bytes => EVENT_BYTES,
+            Self::Json => "payload",
+            Self::Text => "payload_text",
+            Self::Bytes => "payload_bytes",
         }
     }
 }
@@ -73,9 +74,17 @@ pub struct SqlSettings {
     pub schema: String,
 }
 
-/// Runs statements over the relation `batch`.
+/// Where events go.
+enum Sink {
+    /// Into `onceonly.event`, by this copy; the other statement fails where that cannot work.
+    Event { copy: Arc<str>, check: Arc<str> },
+    /// Into `batch`, which these read.
+    Statements(Vec<Arc<str>>),
+}
+
+/// Runs statements over the relation `batch`, or copies events into `onceonly.event`.
 pub struct SqlHandler {
-    statements: Vec<Arc<str>>,
+    sink: Sink,
     create_batch: Arc<str>,
     session_query: Arc<str>,
     payload: PayloadKind,
@@ -92,17 +101,26 @@ impl SqlHandler {
     /// Refuses statements that could not run as part of a batch.
     pub fn new(settings: SqlSettings) -> Result<Self, Error> {
         let sql = Sql::new(&settings.schema)?;
-        let mut statements = settings.statements;
-        if statements.is_empty() {
-            statements.push(sql.render(settings.payload.default_statement()));
-        }
-        for (number, text) in (1..).zip(&statements) {
+        for (number, text) in (1..).zip(&settings.statements) {
             statement::check(number, text)?;
         }
+        let sink = match settings.statements.is_empty() {
+            true => Sink::Event {
+                copy: sql
+                    .render(COPY_EVENT)
+                    .replace(
+                        ", payload\n",
+                        &format!(", {}\n", settings.payload.event_column()),
+                    )
+                    .into(),
+                check: sql.render(EVENT_COLUMNS).into(),
+            },
+            false => Sink::Statements(settings.statements.into_iter().map(Arc::from).collect()),
+        };
         let create_batch = sql.render(CREATE_BATCH);
         let payload_column = format!("payload {}", settings.payload.column_type());
         Ok(Self {
-            statements: statements.into_iter().map(Arc::from).collect(),
+            sink,
             create_batch: create_batch
                 .replace("payload jsonb", &payload_column)
                 .into(),
@@ -119,7 +137,11 @@ impl SqlHandler {
     pub fn text_hash(&self) -> String {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.payload.column_type().as_bytes());
-        for statement in &self.statements {
+        let texts = match &self.sink {
+            Sink::Event { copy, .. } => std::slice::from_ref(copy),
+            Sink::Statements(texts) => texts,
+        };
+        for statement in texts {
             hasher.update(&(statement.len() as u64).to_le_bytes());
             hasher.update(statement.as_bytes());
         }
@@ -156,13 +178,29 @@ impl SqlHandler {
     }
 
     async fn prepare_session(&self, connection: &mut PgConnection) -> Result<(), Error> {
+        match &self.sink {
+            Sink::Event { check, .. } => {
+                self.learn_session(connection).await?;
+                let checked = connection.prepare(AssertSqlSafe(check.clone()).into_sql_str());
+                let checked = checked.await.map(drop);
+                checked.map_err(|error| Error::postgres("look at the table onceonly.event", error))
+            }
+            Sink::Statements(texts) => self.prepare_statements(connection, texts).await,
+        }
+    }
+
+    async fn prepare_statements(
+        &self,
+        connection: &mut PgConnection,
+        texts: &[Arc<str>],
+    ) -> Result<(), Error> {
         self.refuse_visible_batch(connection).await?;
         self.learn_session(connection).await?;
         sqlx::raw_sql(AssertSqlSafe(self.create_batch.clone()))
             .execute(&mut *connection)
             .await
             .map_err(|error| Error::postgres("create the temporary table batch", error))?;
-        for (number, text) in (1..).zip(&self.statements) {
+        for (number, text) in (1..).zip(texts) {
             let statement = AssertSqlSafe(text.clone()).into_sql_str();
             let prepared = connection.prepare(statement).await;
             let prepared = prepared.map_err(|error| statement::explain(number, text, error))?;
@@ -200,8 +238,12 @@ impl SqlHandler {
 
 impl fmt::Debug for SqlHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let statements = match &self.sink {
+            Sink::Event { .. } => 0,
+            Sink::Statements(texts) => texts.len(),
+        };
         f.debug_struct("SqlHandler")
-            .field("statements", &self.statements)
+            .field("statements", &statements)
             .field("payload", &self.payload)
             .finish_non_exhaustive()
     }
@@ -232,10 +274,14 @@ impl Handler<PgConnection> for SqlHandler {
     ) -> Result<(), Error> {
         let limit = self.answer_timeout();
         let header_type = self.header_type.load(Ordering::Relaxed);
-        let filled = copy::fill_batch(transaction, events, self.payload, header_type);
-        within(limit, filled).await?;
+        let (copy, texts) = match &self.sink {
+            Sink::Event { copy, .. } => (&**copy, &[][..]),
+            Sink::Statements(texts) => (COPY_BATCH, &texts[..]),
+        };
+        let copied = copy::copy_events(transaction, copy, events, self.payload, header_type);
+        within(limit, copied).await?;
         let path = Arc::clone(&self.search_path());
-        for (number, text) in (1..).zip(&self.statements) {
+        for (number, text) in (1..).zip(texts) {
             within(limit, set_path(transaction, &path)).await?;
             within(limit, execute(transaction, number, text)).await?;
         }

@@ -16,8 +16,11 @@ use crate::event::TopicPartition;
 use crate::filter::Receipt;
 use crate::outcome::Tally;
 
+pub(crate) mod binary_copy;
 mod claim;
+mod hope;
 mod migrate;
+mod nodelay;
 mod pipeline;
 mod position;
 mod position_set;
@@ -143,7 +146,9 @@ impl Ledger for PostgresLedger {
         let row = rows
             .first()
             .ok_or_else(|| Error::fatal("begin: no answer"))?;
-        self.xid = Some(get(row, "xid")?);
+        let (xid, began_at_us) = (get(row, "xid")?, get(row, "began_at_us")?);
+        self.session()?.began_at_us = began_at_us;
+        self.xid = Some(xid);
         Ok(())
     }
 

@@ -146,6 +146,22 @@ async fn a_rotation_waits_for_writers_from_before_it_and_can_be_resumed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_of_both_generations_meets_one_of_the_next_only() {
+    both_meets_next(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_batch_of_both_generations_meets_one_of_the_next_only() {
+    both_meets_next(100).await;
+}
+
+/// In batches of so many ids, which are numbered from 1000 on, from 2000 on, and so forth.
+async fn both_meets_next(size: u128) {
+    let ids = |number: u128| (0..size).map(move |id| 1000 * number + id);
+    let batch = |numbers: &[u128]| -> Vec<u128> { numbers.iter().flat_map(|&n| ids(n)).collect() };
+    let seen = |fates: &[Fate]| -> Vec<Fate> {
+        let times = |&fate| std::iter::repeat_n(fate, size as usize);
+        fates.iter().flat_map(times).collect()
+    };
     let database = Database::with_pipeline("orders").await;
     let (mut early, mut both, mut next) = (
         database.ledger("orders").await,
@@ -168,14 +184,17 @@ async fn a_writer_of_both_generations_meets_one_of_the_next_only() {
     waited.expect("a rotation that waits for the early writer");
     // This one is not waited for: it began after the step.
     both.begin().await.unwrap();
-    assert_eq!(fates(&mut both, &[1]).await, [Fate::New]);
+    let new = seen(&[Fate::New]);
+    assert_eq!(fates(&mut both, &batch(&[1])).await, new);
     early.commit().await.unwrap();
     let mut rotator = rotating.await.unwrap().unwrap();
     assert_eq!(rotator.generations().await.unwrap().current, 1);
-    assert_eq!(committed(&mut next, &[2]).await, [Fate::New]);
-    assert_eq!(fates(&mut both, &[2, 3]).await, [Fate::Applied, Fate::New]);
+    assert_eq!(committed(&mut next, &batch(&[2])).await, new);
+    let one_of_two = seen(&[Fate::Applied, Fate::New]);
+    assert_eq!(fates(&mut both, &batch(&[2, 3])).await, one_of_two);
     both.commit().await.unwrap();
-    assert_eq!(committed(&mut next, &[1, 3]).await, [Fate::Applied; 2]);
+    let known = seen(&[Fate::Applied, Fate::Applied]);
+    assert_eq!(committed(&mut next, &batch(&[1, 3])).await, known);
 }
 
 #[tokio::test(flavor = "multi_thread")]

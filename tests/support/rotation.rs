@@ -16,8 +16,8 @@ use super::database::Database;
 const WRITERS: u64 = 16;
 /// Ids that are in use at a time, and how far they move with each rotation: an id is met for four
 /// rotations.
-const IDS: u64 = 40;
-const IDS_PER_ROTATION: u64 = 10;
+const IDS: u64 = 200;
+const IDS_PER_ROTATION: u64 = 50;
 const GENERATIONS: i32 = 8;
 
 /// A connection that rotates.
@@ -85,7 +85,7 @@ pub async fn rotate_under_writers(rotations: u64) {
             while !done.load(Ordering::SeqCst) {
                 let base = rotated.load(Ordering::SeqCst) * IDS_PER_ROTATION;
                 // Every writer steps through the ids otherwise.
-                let stride = 1 + (writer + batches) % 7;
+                let stride = 1 + (writer + batches) % 3;
                 let numbers: Vec<u64> = (0..IDS)
                     .filter(|id| (id + writer) % stride == 0)
                     .map(|id| base + id)

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use uuid::Uuid;
 
+use super::hope;
 use super::position::{self, Sources};
 use super::session::{Session, get};
 use super::statement::{Generations, Sql};
@@ -94,12 +95,16 @@ async fn insert_in_step(
     sources: &Sources,
 ) -> Result<Vec<Uuid>, Error> {
     let generations = generations(session).await?;
+    if let Some(claimed) = hope::claim(session, generations, entries, sources).await? {
+        return Ok(claimed);
+    }
     let statement = match generations.oldest < generations.current {
         true => CLAIM_BESIDE,
         false => CLAIM,
     };
     let sql = session.sql.clone();
     let claimed = insert(session, &sql, statement, entries, sources).await?;
+    session.hope.earn(claimed.len());
     let Some(next) = generations.next.filter(|_| !claimed.is_empty()) else {
         return Ok(claimed);
     };

@@ -8,7 +8,9 @@ use sqlx::query::Query;
 use sqlx::{ConnectOptions, PgConnection, Postgres, Row};
 use tokio::time::timeout;
 
+use super::hope::Hope;
 use super::migrate::check_version;
+use super::nodelay;
 use super::settings::PostgresSettings;
 use super::statement::{Generations, Sql};
 use crate::error::Error;
@@ -29,9 +31,14 @@ pub(super) struct Session {
     pub(super) pipeline_id: i32,
     /// The generations that the open transaction's ids are claimed in, once it has read them.
     pub(super) generations: Option<Generations>,
+    /// When the open transaction began, by the server's clock: microseconds since 2000, as a
+    /// `timestamptz` is sent.
+    pub(super) began_at_us: i64,
+    /// Whether a claim may hope that every id is new.
+    pub(super) hope: Hope,
     /// Names the history that the pipeline's positions belong to.
     pub(super) history: String,
-    answer_timeout: Duration,
+    pub(super) answer_timeout: Duration,
 }
 
 impl Session {
@@ -61,6 +68,8 @@ impl Session {
             sql: sql.with_generation(id, generation),
             pipeline_id: id,
             generations: None,
+            began_at_us: 0,
+            hope: Hope::default(),
             history: get(&row, "history")?,
             answer_timeout: settings.answer_timeout(),
         })
@@ -145,7 +154,7 @@ pub(crate) async fn answered<T>(
     })
 }
 
-async fn within<T>(
+pub(super) async fn within<T>(
     limit: Duration,
     doing: &str,
     answer: impl IntoFuture<Output = sqlx::Result<T>>,
@@ -158,7 +167,13 @@ async fn connect(settings: &PostgresSettings) -> Result<PgConnection, Error> {
     let options = settings.connect_options()?;
     let connected = timeout(settings.connect_timeout, options.connect()).await;
     match connected {
-        Ok(connected) => connected.map_err(|error| connect_error(&options, error)),
+        Ok(connected) => {
+            let connection = connected.map_err(|error| connect_error(&options, error))?;
+            if options.get_socket().is_none() {
+                nodelay::send_at_once(options.get_port());
+            }
+            Ok(connection)
+        }
         Err(_) => Err(Error::transient(format!(
             "{}: no answer within {} s",
             connecting(&options),

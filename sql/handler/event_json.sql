@@ -1,9 +1,0 @@
--- Where events land that no statement takes, with handler.payload = "json".
-insert into onceonly.event (
-    event_id, kafka_topic, kafka_partition, kafka_offset, kafka_timestamp, kafka_key, headers,
-    payload
-)
-select
-    event_id, kafka_topic, kafka_partition, kafka_offset, kafka_timestamp, kafka_key, headers,
-    payload
-from batch

@@ -1,0 +1,2 @@
+rollback to savepoint hope;
+release savepoint hope

@@ -16,6 +16,7 @@ mod config;
 mod confirm;
 mod dead_letters;
 mod demo;
+mod kafka;
 mod lifeline;
 mod logs;
 mod migrate;
@@ -23,8 +24,13 @@ mod mock_broker;
 mod output;
 mod pipeline;
 mod position;
+mod produce;
+mod progress;
 mod run;
+mod signals;
+mod stack;
 mod status;
+mod worker;
 
 /// How long a command waits for each answer of Kafka.
 pub(crate) const KAFKA_TIMEOUT: Duration = Duration::from_secs(5);

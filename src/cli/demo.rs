@@ -5,23 +5,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::output;
+use super::progress::Progress;
+use super::signals::Signals;
 
-mod kafka;
 mod plan;
 mod produce;
-mod progress;
 mod report;
 mod schema;
 mod stage;
 mod story;
 mod verdict;
-mod worker;
 
 use plan::Plan;
-use progress::Progress;
 use stage::Stage;
 
 /// Partitions of the demo's topic, unless an embedded Kafka needs more.
@@ -120,32 +117,5 @@ fn partitions(records: u32, embedded: bool) -> u16 {
     match embedded {
         true => PARTITIONS.max(records.div_ceil(EMBEDDED_RECORDS_MAX) as u16),
         false => PARTITIONS,
-    }
-}
-
-/// Signals that ask to end.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    /// From now on they do not end the process by themselves.
-    fn new() -> anyhow::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
-    }
-
-    /// Waits for one.
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.hangup.recv() => "SIGHUP",
-        }
     }
 }

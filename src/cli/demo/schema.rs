@@ -1,16 +1,13 @@
 //! The demo's own schema in Postgres: onceonly's tables beside a table of effects.
 
-use std::str::FromStr as _;
-use std::time::Duration;
-
 use anyhow::Context as _;
 use onceonly::outcome::{Outcome, Tally};
-use sqlx::postgres::{PgConnectOptions, PgRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, Row as _};
-use tokio::time::timeout;
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 
 use super::plan::Plan;
 use super::verdict::{Comparison, Difference};
+use crate::cli::stack;
 
 const TABLES: &str = include_str!("../../../sql/demo/tables.sql");
 const APPLY: &str = include_str!("../../../sql/demo/apply.sql");
@@ -23,9 +20,6 @@ const DROP: &str = include_str!("../../../sql/demo/drop.sql");
 
 /// What the statements call the schema.
 const PLACEHOLDER: &str = "demo_schema";
-
-/// How long to try to connect.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many ids that differ are shown.
 const DIFFERENCES_SHOWN: i64 = 5;
@@ -61,34 +55,12 @@ impl Schema {
     /// Connects. The schema itself is made by `onceonly migrate`, its further tables by
     /// [`Schema::create_tables`].
     pub(super) async fn connect(url: &str, name: &str) -> anyhow::Result<Self> {
-        let options = PgConnectOptions::from_str(url)
-            .context(
-                "DATABASE_URL is no address such as postgres://user:password@host:port/database",
-            )?
-            .application_name("onceonly demo")
-            .options([
-                ("statement_timeout", "30s"),
-                ("lock_timeout", "20s"),
-                ("client_min_messages", "warning"),
-            ]);
-        let place = format!(
-            "{}:{}/{}",
-            options.get_host(),
-            options.get_port(),
-            options.get_database().unwrap_or_default()
-        );
-        let advice = || {
-            format!(
-                "there is no Postgres at {place}: run `make stack-up`, or set DATABASE_URL to another one"
-            )
-        };
-        let connection = timeout(
-            CONNECT_TIMEOUT,
-            options.disable_statement_logging().connect(),
-        )
-        .await
-        .with_context(advice)?
-        .with_context(advice)?;
+        let limits = [
+            ("statement_timeout", "30s"),
+            ("lock_timeout", "20s"),
+            ("client_min_messages", "warning"),
+        ];
+        let connection = stack::connect_postgres(url, "onceonly demo", &limits).await?;
         Ok(Self {
             name: name.to_owned(),
             connection,

@@ -7,17 +7,10 @@ use anyhow::Context as _;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::kafka::Kafka;
 use super::schema::Schema;
-use super::worker::{Program, Worker};
-
-/// The addresses of `compose/stack`.
-const STACK_BROKERS: &str = "127.0.0.1:29092";
-const STACK_REDIS: &str = "redis://127.0.0.1:26379";
-const STACK_POSTGRES: &str = "postgres://onceonly:onceonly@127.0.0.1:25432/onceonly";
-
-/// How long Redis may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+use crate::cli::kafka::Kafka;
+use crate::cli::stack;
+use crate::cli::worker::{Program, Worker};
 
 /// The longest that taking things away may last.
 const CLEAR_TIMEOUT: Duration = Duration::from_secs(60);
@@ -55,15 +48,15 @@ impl Stage {
         std::fs::create_dir(&folder)
             .with_context(|| format!("cannot create {}", folder.display()))?;
         let brokers = brokers.map(|brokers| match brokers {
-            "" => address("KAFKA_BROKERS", STACK_BROKERS),
+            "" => stack::brokers(),
             brokers => brokers.to_owned(),
         });
         Ok(Self {
             schema: format!("onceonly_demo_{suffix}"),
             name,
             mark,
-            postgres_url: address("DATABASE_URL", STACK_POSTGRES),
-            redis_url: address("REDIS_URL", STACK_REDIS),
+            postgres_url: stack::postgres_url(),
+            redis_url: stack::redis_url(),
             brokers,
             folder,
             kafka: None,
@@ -81,17 +74,7 @@ impl Stage {
 
     /// Fails with advice if Redis does not answer.
     pub(super) async fn check_redis(&self) -> anyhow::Result<()> {
-        let advice = "there is no Redis: run `make stack-up`, or set REDIS_URL to another one";
-        let client = redis::Client::open(self.redis_url.as_str())
-            .context("REDIS_URL is no address such as redis://localhost:6379")?;
-        let ping = async {
-            let mut connection = client.get_multiplexed_async_connection().await?;
-            redis::cmd("PING").exec_async(&mut connection).await
-        };
-        timeout(ANSWER_TIMEOUT, ping)
-            .await
-            .context(advice)?
-            .context(advice)
+        stack::connect_redis(&self.redis_url).await.map(drop)
     }
 
     /// This program, without a configuration.
@@ -140,7 +123,7 @@ impl Stage {
                     .await?;
             }
             if let Some(kafka) = self.kafka.take() {
-                kafka.clear(&self.name, &self.name).await?;
+                kafka.clear(&self.name, &[&self.name]).await?;
             }
             // A leftover in the folder for temporary files.
             let _ = std::fs::remove_dir_all(&self.folder);
@@ -161,16 +144,9 @@ impl Stage {
         );
         match self.kafka.take() {
             Some(Kafka::Cluster { brokers, .. }) => eprintln!("kept: topic {name} at {brokers}"),
-            Some(kafka) => kafka.clear(name, name).await?,
+            Some(kafka) => kafka.clear(name, &[name]).await?,
             None => {}
         }
         Ok(())
     }
-}
-
-fn address(variable: &str, otherwise: &str) -> String {
-    std::env::var(variable)
-        .ok()
-        .filter(|address| !address.is_empty())
-        .unwrap_or_else(|| otherwise.to_owned())
 }

@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use indicatif::HumanCount;
 
-use super::kafka::Kafka;
 use super::plan::Plan;
-use super::produce::Producing;
-use super::progress::Progress;
+use super::produce;
 use super::report::Report;
 use super::schema::{Schema, Standing};
 use super::stage::Stage;
-use super::worker::{Program, Worker};
+use crate::cli::kafka::Kafka;
+use crate::cli::produce::Producing;
+use crate::cli::progress::Progress;
+use crate::cli::worker::{Program, Worker};
 
 const PIPELINE: &str = include_str!("pipeline.toml");
 
@@ -45,7 +46,7 @@ pub(super) async fn tell(
     let mut schema = stage.connect_postgres().await?;
     start_kafka(stage, plan, progress).await?;
     let program = program(stage, plan, &schema)?;
-    migrate(&program).await?;
+    program.complete("migrate", &[]).await?;
     schema.create_tables().await?;
     schema.record_produced(plan).await?;
 
@@ -138,21 +139,6 @@ fn brokers(stage: &Stage) -> anyhow::Result<&str> {
         .brokers())
 }
 
-async fn migrate(program: &Program) -> anyhow::Result<()> {
-    let output = program
-        .command("migrate")
-        .output()
-        .await
-        .context("cannot start `onceonly migrate`")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "`onceonly migrate` failed: {}",
-        said.trim()
-    );
-    Ok(())
-}
-
 fn start_workers(stage: &mut Stage, program: &Program, progress: &Progress) -> anyhow::Result<()> {
     progress.say("Starting two workers, which join a consumer group.");
     for name in ["worker 1", "worker 2"] {
@@ -213,7 +199,12 @@ fn start_producer(
          duplicates: {adjacent} adjacent, {distant} far apart, {elsewhere} in another partition.",
         plan.partitions
     ));
-    Producing::start(brokers(stage)?, &stage.name, Arc::clone(plan))
+    Producing::start(
+        brokers(stage)?,
+        &stage.name,
+        plan.produced(),
+        produce::records(Arc::clone(plan)),
+    )
 }
 
 /// Kills worker 1 once a part is done and both workers have work before them. Returns how many

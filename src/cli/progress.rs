@@ -1,4 +1,4 @@
-//! What the demo says on standard error while it runs.
+//! What `demo` and `bench` say on standard error while they run.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 const STYLE: &str = "  {bar:30} {human_pos:>9} / {human_len}  {msg}";
 
-/// Says in words what happens, above a bar that shows how far the workers are.
+/// Says in words what happens, above a bar that shows how far it is.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
 }
@@ -25,9 +25,9 @@ impl Progress {
         }
     }
 
-    /// Shows a bar up to so many records.
-    pub(super) fn begin(&mut self, records: u64) {
-        let bar = ProgressBar::new(records);
+    /// Shows a bar up to so much.
+    pub(super) fn begin(&mut self, all: u64) {
+        let bar = ProgressBar::new(all);
         // The template is ours and has no mistake; without it the bar is only plainer.
         if let Ok(style) = ProgressStyle::with_template(STYLE) {
             bar.set_style(style.progress_chars("=> "));
@@ -37,9 +37,9 @@ impl Progress {
     }
 
     /// Moves the bar, with a few words beside it.
-    pub(super) fn set(&self, records: u64, words: &str) {
+    pub(super) fn set(&self, done: u64, words: &str) {
         if let Some(bar) = &self.bar {
-            bar.set_position(records);
+            bar.set_position(done);
             bar.set_message(words.to_owned());
         }
     }

@@ -1,4 +1,4 @@
-//! Workers: `onceonly run` as processes that end with the demo.
+//! Workers: `onceonly run` as processes that end with the command that started them.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,8 @@ use anyhow::{Context as _, ensure};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// Variables of ours that workers and tools see as they are; all others would change the demo.
+/// Variables of ours that workers and tools see as they are; all others would change what is
+/// shown.
 const PASSED_ON: [&str; 2] = ["ONCEONLY_LOG", "ONCEONLY_LOG_FORMAT"];
 
 /// How many lines of a log are shown.
@@ -23,7 +24,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The number of the signal that no process can catch.
 const SIGKILL: i32 = 9;
 
-/// This program with a configuration of the demo's making.
+/// This program with a configuration of the command's making.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     executable: PathBuf,
@@ -45,7 +46,8 @@ impl Program {
     }
 
     /// A command of this program. It ends when its standard input does, which is here a pipe that
-    /// nobody outlives, and it has a process group of its own: a Ctrl-C is for the demo alone.
+    /// nobody outlives, and it has a process group of its own: a Ctrl-C is for the command
+    /// alone.
     pub(super) fn command(&self, name: &str) -> Command {
         let mut command = Command::new(&self.executable);
         command
@@ -63,6 +65,23 @@ impl Program {
         }
         command.envs(self.variables.iter().cloned());
         command
+    }
+
+    /// Runs a command of this program to its end; fails with what it said if it does.
+    pub(super) async fn complete(&self, name: &str, arguments: &[&str]) -> anyhow::Result<()> {
+        let output = self
+            .command(name)
+            .args(arguments)
+            .output()
+            .await
+            .with_context(|| format!("cannot start `onceonly {name}`"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success(),
+            "`onceonly {name}` failed: {}",
+            said.trim()
+        );
+        Ok(())
     }
 }
 

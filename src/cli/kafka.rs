@@ -1,4 +1,4 @@
-//! The demo's Kafka: embedded, or a topic of its own on a real cluster.
+//! The Kafka of `demo` and `bench`: embedded, or a topic of its own on a real cluster.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const REPLICAS_MAX: usize = 3;
 
 /// Which Kafka, and what has to be taken away again.
 pub(super) enum Kafka {
-    /// A mock cluster in a process of its own, which ends with the demo.
+    /// A mock cluster in a process of its own, which ends with this one.
     Embedded {
         /// The process.
         broker: Child,
@@ -126,8 +126,8 @@ impl Kafka {
         Ok(())
     }
 
-    /// Ends an embedded Kafka; takes topic and group away from a real cluster.
-    pub(super) async fn clear(self, topic: &str, group: &str) -> anyhow::Result<()> {
+    /// Ends an embedded Kafka; takes topic and groups away from a real cluster.
+    pub(super) async fn clear(self, topic: &str, groups: &[&str]) -> anyhow::Result<()> {
         match self {
             Self::Embedded { mut broker, .. } => {
                 drop(broker.stdin.take());
@@ -143,7 +143,7 @@ impl Kafka {
                 delete_topic(&admin, topic).await?;
                 // A member that was killed is in the group for some seconds; an empty group goes
                 // by itself.
-                let _ = admin.delete_groups(&[group], &options()).await;
+                let _ = admin.delete_groups(groups, &options()).await;
                 Ok(())
             }
         }

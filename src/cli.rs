@@ -12,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use onceonly::config::{Config as Configuration, ConfigError, Layers};
 use onceonly::http::ListenError;
 
+mod bench;
 mod config;
 mod confirm;
 mod dead_letters;
@@ -100,6 +101,7 @@ enum Command {
     Migrate(migrate::Migrate),
     Config(config::Config),
     Demo(demo::Demo),
+    Bench(bench::Bench),
     #[command(hide = true)]
     MockBroker(mock_broker::MockBroker),
     /// The same as run, until standard input ends
@@ -118,6 +120,7 @@ impl Command {
             Self::Migrate(command) => command.run(global).await,
             Self::Config(command) => command.run(global),
             Self::Demo(command) => command.run().await,
+            Self::Bench(command) => command.run().await,
             Self::MockBroker(command) => command.run(),
             Self::DemoWorker(command) => {
                 lifeline::end_by_signal()?;

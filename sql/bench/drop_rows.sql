@@ -1,0 +1,1 @@
+drop table if exists bench_schema.bench_row

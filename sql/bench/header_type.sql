@@ -1,0 +1,1 @@
+select to_regtype('bench_schema.header')::oid as header_type

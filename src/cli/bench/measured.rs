@@ -1,0 +1,68 @@
+//! One measurement.
+
+use std::time::{Duration, Instant};
+
+use super::usage::{PARTS, Servers, Usage};
+
+/// What was done, how long it took and what it cost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measured {
+    /// Events that were handled.
+    pub(super) events: u64,
+    /// How long that took.
+    pub(super) took: Duration,
+    /// Processor time meanwhile.
+    pub(super) usage: Usage,
+    /// The most memory that the product's process had, in bytes.
+    pub(super) peak_rss_bytes: Option<u64>,
+}
+
+impl Measured {
+    /// Events a second.
+    pub(super) fn rate(&self) -> f64 {
+        self.events as f64 / self.took.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+
+    /// Microseconds of a processor for each event, by [`PARTS`].
+    pub(super) fn cpu_us(&self) -> [Option<f64>; PARTS.len()] {
+        let events = self.events.max(1) as f64;
+        let each = |taken: Duration| taken.as_secs_f64() * 1e6 / events;
+        self.usage.0.map(|taken| taken.map(each))
+    }
+}
+
+/// A clock that runs.
+pub(super) struct Clock {
+    servers: Servers,
+    onceonly: u32,
+    before: Usage,
+    begun: Instant,
+}
+
+impl Clock {
+    /// Starts for a process.
+    pub(super) fn start(servers: Servers, onceonly: u32) -> Self {
+        Self::started_at(Instant::now(), servers, onceonly)
+    }
+
+    /// The same, where it only turns out now that it had to start a moment ago.
+    pub(super) fn started_at(begun: Instant, servers: Servers, onceonly: u32) -> Self {
+        Self {
+            servers,
+            onceonly,
+            before: servers.usage(onceonly),
+            begun,
+        }
+    }
+
+    /// Reads it.
+    pub(super) fn stop(self, events: u64) -> Measured {
+        let took = self.begun.elapsed();
+        Measured {
+            events,
+            took,
+            usage: self.servers.usage(self.onceonly) - self.before,
+            peak_rss_bytes: None,
+        }
+    }
+}

@@ -7,14 +7,15 @@ mod support;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use serde_json::Value;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use sqlx::AssertSqlSafe;
 
+use support::command::{finish, has_schema, onceonly, postgres, send_signal, text, wait_for};
 use support::{PATIENCE, client, service};
 
 /// The longest that a demo may take here, in a debug build beside other tests.
@@ -23,69 +24,12 @@ const DEMO_TIMEOUT: Duration = Duration::from_secs(180);
 /// Enough to be killed in the middle of.
 const EVENTS: &str = "30000";
 
-fn onceonly(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_onceonly"));
-    command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
-}
-
 /// Runs a demo to its end.
 fn demo(arguments: &[&str]) -> Output {
     service("REDIS_URL");
     service("DATABASE_URL");
     let demo = onceonly(&[&["demo", "--events", EVENTS], arguments].concat()).spawn();
-    finish(demo.expect("a demo"))
-}
-
-/// Waits for the end of a process, and kills one that does not come to it.
-fn finish(mut child: Child) -> Output {
-    let deadline = Instant::now() + DEMO_TIMEOUT;
-    let mut out = child.stdout.take().expect("its output");
-    let mut err = child.stderr.take().expect("its errors");
-    let read_all = |from: &mut dyn std::io::Read| {
-        let mut bytes = Vec::new();
-        from.read_to_end(&mut bytes).expect("its output");
-        bytes
-    };
-    thread::scope(|scope| {
-        let stdout = scope.spawn(move || read_all(&mut out));
-        let stderr = scope.spawn(move || read_all(&mut err));
-        let status = loop {
-            if let Some(status) = child.try_wait().expect("its status") {
-                break status;
-            }
-            if Instant::now() > deadline {
-                child.kill().expect("it was alive");
-            }
-            thread::sleep(Duration::from_millis(20));
-        };
-        let (stdout, stderr) = (
-            stdout.join().expect("output"),
-            stderr.join().expect("errors"),
-        );
-        Output {
-            status,
-            stdout,
-            stderr,
-        }
-    })
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Waits until a condition holds.
-fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
+    finish(demo.expect("a demo"), DEMO_TIMEOUT)
 }
 
 /// Whether a process is there and not only waiting to be reaped.
@@ -163,22 +107,6 @@ fn start_demo() -> Running {
     }
 }
 
-async fn has_schema(name: &str) -> bool {
-    let mut postgres = postgres().await;
-    let exists = "select exists (select from pg_namespace where nspname = $1)";
-    sqlx::query_scalar(exists)
-        .bind(name)
-        .fetch_one(&mut postgres)
-        .await
-        .expect("an answer")
-}
-
-async fn postgres() -> PgConnection {
-    PgConnection::connect(&service("DATABASE_URL"))
-        .await
-        .expect("a connection")
-}
-
 #[test]
 fn the_embedded_kafka_has_its_topic_and_ends_with_its_standard_input() {
     let mut broker = onceonly(&["mock-broker", "--topic", "orders", "--partitions", "5"])
@@ -229,7 +157,7 @@ fn a_service_that_is_missing_is_named_with_the_command_that_starts_it() {
     ];
     for (variable, address, sentence) in cases {
         let demo = onceonly(&["demo"]).env(variable, address).spawn();
-        let output = finish(demo.expect("a demo"));
+        let output = finish(demo.expect("a demo"), DEMO_TIMEOUT);
         let said = text(&output.stderr);
         assert!(said.contains(sentence), "{said}");
         assert!(!said.contains("secret"), "{said}");
@@ -344,10 +272,7 @@ fn without_json_people_get_the_table_and_the_verdict() {
 async fn an_interrupted_demo_takes_everything_away() {
     let mut running = start_demo();
     assert!(has_schema(&running.schema).await);
-    // The standard library can only kill.
-    let interrupt = format!("kill -INT {}", running.demo.id());
-    let sent = Command::new("sh").args(["-c", &interrupt]).status();
-    assert!(sent.expect("a shell").success());
+    send_signal("INT", running.demo.id());
     let mut ended = None;
     wait_for("its end", || {
         ended = running.demo.try_wait().expect("its status");
@@ -374,9 +299,7 @@ async fn a_worker_that_ends_unasked_ends_the_demo_with_the_end_of_its_log() {
         fs::read_to_string(format!("/proc/{process}/cmdline"))
             .is_ok_and(|line| line.contains("demo-worker"))
     });
-    let kill = format!("kill -KILL {}", worker.expect("a worker"));
-    let sent = Command::new("sh").args(["-c", &kill]).status();
-    assert!(sent.expect("a shell").success());
+    send_signal("KILL", *worker.expect("a worker"));
     wait_for("its end", || {
         running.demo.try_wait().expect("its status").is_some()
     });

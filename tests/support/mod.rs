@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // each test binary uses a part
 
+#[cfg(feature = "cli")]
+pub mod command;
 pub mod database;
 pub mod filter_suite;
 pub mod ledger_suite;

@@ -1,5 +1,7 @@
 //! The schema of its own that a measurement works in.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, bail, ensure};
 use sqlx::postgres::PgRow;
 use sqlx::postgres::types::Oid;
@@ -21,12 +23,15 @@ const SERVER: &str = include_str!("../../../sql/bench/server.sql");
 const PLACEHOLDER: &str = "bench_schema";
 
 /// How far a pipeline is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Standing {
     /// How often partitions were claimed.
     pub(super) claims: i64,
     /// The partitions' next offsets, added.
     pub(super) consumed: i64,
+    /// Since the transaction began that moved a partition from offset 0; later ones that moved the
+    /// same partition hide it.
+    pub(super) since: Option<Duration>,
 }
 
 /// What there is of effects.
@@ -137,9 +142,11 @@ impl Database {
         if let Some(reason) = row.try_get::<Option<String>, _>("stopped")? {
             bail!("a partition was stopped: {reason}");
         }
+        let since: Option<f64> = row.try_get("seconds_since")?;
         Ok(Standing {
             claims: row.try_get("claims")?,
             consumed: row.try_get("consumed")?,
+            since: since.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))),
         })
     }
 
@@ -209,5 +216,96 @@ impl Database {
             version: row.try_get("version")?,
             settings,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::events::Event;
+    use super::*;
+
+    /// A table of effects such as the product has, with those of the first events in it.
+    async fn effects(events: u32) -> Database {
+        let schema = format!("bench_test_{}", uuid::Uuid::new_v4().simple());
+        let mut database = Database::connect(&stack::postgres_url(), &schema)
+            .await
+            .unwrap();
+        let table = "create schema bench_schema;
+            create table bench_schema.event (event_id text, payload jsonb)";
+        database.execute(table, "create a table").await.unwrap();
+        for number in 0..events {
+            let Event { id, value, .. } = Event::new(number);
+            let insert = format!("insert into bench_schema.event values ('{id}', '{value}')");
+            database.execute(&insert, "insert").await.unwrap();
+        }
+        database
+    }
+
+    /// What is said after a statement has changed the effects of ten events.
+    async fn verdict(change: &str) -> Result<(), String> {
+        let mut database = effects(10).await;
+        database
+            .execute(change, "change the effects")
+            .await
+            .unwrap();
+        let verdict = database.effects().await.unwrap().check(Sum::of(0..10));
+        database.drop_schema().await.unwrap();
+        verdict.map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn each_event_once_is_right() {
+        assert_eq!(verdict("select").await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn an_effect_that_is_missing_repeated_another_or_not_its_own_is_an_error() {
+        let [first, second, other] = [0, 1, 10].map(|number| Event::new(number).id);
+        let cases = [
+            (
+                format!("delete from bench_schema.event where event_id = '{first}'"),
+                "9 effects for 10 events; 1 ids too few, 0 effects that repeat an id, 0 with",
+            ),
+            (
+                format!(
+                    "insert into bench_schema.event select * from bench_schema.event
+                    where event_id = '{first}'"
+                ),
+                "11 effects for 10 events; 0 ids too few, 1 effects that repeat an id, 0 with",
+            ),
+            (
+                // One is missing and another repeated: the counts agree.
+                format!(
+                    "update bench_schema.event
+                    set (event_id, payload) = (select event_id, payload from bench_schema.event
+                        where event_id = '{first}')
+                    where event_id = '{second}'"
+                ),
+                "10 effects for 10 events; 1 ids too few, 1 effects that repeat an id, 0 with",
+            ),
+            (
+                format!(
+                    "update bench_schema.event
+                    set event_id = '{other}', payload = jsonb_build_object('id', '{other}')
+                    where event_id = '{second}'"
+                ),
+                "10 effects for 10 events; 0 ids too few, 0 effects that repeat an id, 0 with",
+            ),
+            (
+                format!(
+                    "update bench_schema.event set payload = jsonb_build_object('id', '{first}')
+                    where event_id = '{second}'"
+                ),
+                "10 effects for 10 events; 0 ids too few, 0 effects that repeat an id, 1 with",
+            ),
+            (
+                "delete from bench_schema.event".to_owned(),
+                "0 effects for 10 events; 10 ids too few, 0 effects that repeat an id, 0 with",
+            ),
+        ];
+        for (change, sentence) in cases {
+            let said = verdict(&change).await.unwrap_err();
+            assert!(said.contains(sentence), "{change}: {said}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::database::Server;
 use super::stage::Stage;
 use super::usage::{self, Servers};
-use crate::cli::stack;
+use crate::cli::{output, stack};
 
 /// Where something was measured. What cannot be learnt is left out.
 #[derive(Clone, Debug, Serialize)]
@@ -189,8 +189,11 @@ impl Machine {
                 ),
             ),
         ];
-        lines
-            .map(|(name, line)| format!("{name:<9} {line}\n"))
-            .concat()
+        let mut table = output::table();
+        for (name, line) in lines {
+            table.add_row([name.to_owned(), line]);
+        }
+        output::keep_first_column(&mut table);
+        format!("{}\n", table.trim_fmt())
     }
 }

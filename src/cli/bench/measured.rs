@@ -42,17 +42,18 @@ pub(super) struct Clock {
 impl Clock {
     /// Starts for a process.
     pub(super) fn start(servers: Servers, onceonly: u32) -> Self {
-        Self::started_at(Instant::now(), servers, onceonly)
-    }
-
-    /// The same, where it only turns out now that it had to start a moment ago.
-    pub(super) fn started_at(begun: Instant, servers: Servers, onceonly: u32) -> Self {
         Self {
             servers,
             onceonly,
             before: servers.usage(onceonly),
-            begun,
+            begun: Instant::now(),
         }
+    }
+
+    /// Counts time, but not processor time, from then on.
+    pub(super) fn begun_at(mut self, begun: Instant) -> Self {
+        self.begun = begun;
+        self
     }
 
     /// Reads it.

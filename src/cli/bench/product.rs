@@ -1,10 +1,11 @@
 //! The product itself: a process of `onceonly run` over a topic that holds everything already.
 //!
-//! The clock runs from the moment before the process was first seen to own a partition to the one
-//! in which the transaction was seen committed that moved the last partition to its end. Starting,
-//! joining the group and connecting are left out, as they are for the baselines, whose connections
-//! are open before their clocks start; seeking and the first fetch are in. Looking every 20 ms is
-//! an error to the product's disadvantage.
+//! The clock runs from the beginning of the first batch's transaction, which is what its position's
+//! `updated_at` says, to the moment in which the transaction is seen committed that moved the last
+//! partition to its end. Starting, joining the group, connecting and the wait for the first record
+//! are left out, as they are for the baselines: their connections are open before their clocks
+//! start, and the bare consumer's clock starts with its first record. Processor time is counted from
+//! the claim of the partitions on, so that the first records are paid for.
 
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,9 @@ const PIPELINE: &str = include_str!("pipeline.toml");
 
 /// How long to wait between two looks at the positions.
 const GLANCE: Duration = Duration::from_millis(20);
+
+/// The same until the first batch is committed: the next one of its worker hides when that began.
+const FIRST_GLANCE: Duration = Duration::from_millis(5);
 
 /// So long nothing may happen before the measurement gives up.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -72,14 +76,18 @@ impl Line {
         let process = worker.process().context("the product ended at once")?;
         stage.worker = Some(worker);
         let mut watch = Watch::new(self.records, before.consumed);
-        let clock = loop {
-            let looked = Instant::now();
-            let standing = watch.look(stage, database).await?;
-            if standing.claims > before.claims {
-                break Clock::started_at(looked - GLANCE, stage.servers, process);
-            }
-        };
-        while watch.look(stage, database).await?.consumed.unsigned_abs() < self.records {}
+        let is_claimed = |standing: &Standing| standing.claims > before.claims;
+        watch
+            .until(stage, database, FIRST_GLANCE, is_claimed)
+            .await?;
+        let clock = Clock::start(stage.servers, process);
+        let has_begun = |standing: &Standing| standing.since.is_some();
+        let first = watch
+            .until(stage, database, FIRST_GLANCE, has_begun)
+            .await?;
+        let clock = clock.begun_at(Instant::now() - first.since.unwrap_or_default());
+        let is_done = |standing: &Standing| standing.consumed.unsigned_abs() >= self.records;
+        watch.until(stage, database, GLANCE, is_done).await?;
         let mut measured = clock.stop(self.records);
         measured.peak_rss_bytes = peak_rss_bytes(process);
         leave(stage).await?;
@@ -118,27 +126,33 @@ impl Watch {
         }
     }
 
-    /// How far it is a moment later; fails if it ended, or nothing has moved for long.
-    pub(super) async fn look(
+    /// Looks until something holds; fails if the product ended, or nothing has moved for long.
+    pub(super) async fn until(
         &mut self,
         stage: &mut Stage,
         database: &mut Database,
+        pause: Duration,
+        holds: impl Fn(&Standing) -> bool,
     ) -> anyhow::Result<Standing> {
-        sleep(GLANCE).await;
-        if let Some(worker) = &mut stage.worker {
-            worker.check()?;
+        loop {
+            let standing = database.standing().await?;
+            if holds(&standing) {
+                return Ok(standing);
+            }
+            if standing.consumed != self.consumed {
+                (self.consumed, self.moved) = (standing.consumed, Instant::now());
+            }
+            ensure!(
+                self.moved.elapsed() < PATIENCE,
+                "nothing was consumed for {} s, at {} of {} records",
+                PATIENCE.as_secs(),
+                self.consumed,
+                self.records
+            );
+            if let Some(worker) = &mut stage.worker {
+                worker.check()?;
+            }
+            sleep(pause).await;
         }
-        let standing = database.standing().await?;
-        if standing.consumed != self.consumed {
-            (self.consumed, self.moved) = (standing.consumed, Instant::now());
-        }
-        ensure!(
-            self.moved.elapsed() < PATIENCE,
-            "nothing was consumed for {} s, at {} of {} records",
-            PATIENCE.as_secs(),
-            self.consumed,
-            self.records
-        );
-        Ok(standing)
     }
 }

@@ -1,7 +1,7 @@
 //! A bare consumer that only counts: one rdkafka client, with its defaults, that has all partitions
-//! from their beginning.
+//! from their beginning. The clock starts with the first record.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
@@ -32,7 +32,9 @@ pub(super) async fn measure(stage: &Stage, work: &Work) -> anyhow::Result<Measur
             .context("cannot read the topic's metadata")?;
         let clock = Clock::start(servers, std::process::id());
         assign(&consumer, &work.topic)?;
-        count(&consumer, work.records, &end)?;
+        count(&consumer, 1, &end)?;
+        let clock = clock.begun_at(Instant::now());
+        count(&consumer, work.records - 1, &end)?;
         Ok(clock.stop(work.records))
     });
     task.await.context("a consumer ended without a word")?

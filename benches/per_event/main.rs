@@ -2,6 +2,7 @@
 //! its throughput is in events.
 
 mod batch;
+mod handler;
 mod identity;
 mod marks;
 mod recent;
@@ -16,6 +17,7 @@ criterion_group!(
     identity::extraction,
     identity::keys,
     recent::set,
-    marks::encoding
+    marks::encoding,
+    handler::screening
 );
 criterion_main!(per_event);

@@ -12,6 +12,7 @@ use crate::error::Error;
 #[derive(Debug, Default)]
 struct Store {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
+    forgotten: BTreeMap<Vec<u8>, Vec<u8>>,
     attempts: u64,
     failing_probes: u32,
     lost_answers: u32,
@@ -27,6 +28,7 @@ pub struct MemoryFilter {
     store: Arc<Mutex<Store>>,
     keys: MarkKeys,
     order: MarkOrder,
+    always_overwrites: bool,
     token: String,
 }
 
@@ -37,8 +39,16 @@ impl MemoryFilter {
             store: Arc::default(),
             keys: MarkKeys::new(pipeline),
             order,
+            always_overwrites: false,
             token: String::new(),
         }
+    }
+
+    /// A handle that writes marks over whatever is there, as a store of buckets does.
+    #[must_use]
+    pub fn that_always_overwrites(mut self) -> Self {
+        self.always_overwrites = true;
+        self
     }
 
     /// A handle to the same store for another pipeline.
@@ -69,7 +79,17 @@ impl MemoryFilter {
 
     /// Forgets the keys that `which` picks, as expiry and eviction do; it is asked in order.
     pub fn forget(&self, mut which: impl FnMut(&[u8]) -> bool) {
-        self.lock().values.retain(|key, _| !which(key));
+        let mut store = self.lock();
+        let forgotten = store.values.extract_if(.., |key, _| which(key));
+        let mut forgotten: BTreeMap<_, _> = forgotten.collect();
+        store.forgotten.append(&mut forgotten);
+    }
+
+    /// Puts back what was forgotten last of each key, in the place of what is there now, as a
+    /// replica that lags behind does when it is promoted, and a clock that goes back.
+    pub fn recall(&self) {
+        let store = &mut *self.lock();
+        store.values.append(&mut store.forgotten);
     }
 
     /// The next `count` probes fail: nothing is claimed, and all they learn is
@@ -179,7 +199,7 @@ impl Filter for MemoryFilter {
             let (mut key, mut value) = (Vec::new(), Vec::new());
             self.keys.write(&mut key, mark.scope, mark.id, mark.key);
             write_mark(&mut value, at, next_offset);
-            if mark.overwrite {
+            if mark.overwrite || self.always_overwrites {
                 store.values.insert(key, value);
             } else {
                 store.values.entry(key).or_insert(value);

@@ -98,7 +98,8 @@ async fn put(
 /// Members of different versions share marks: where they stand is a promise.
 fn shard_key(pipeline: &str, begin_s: u64, id: &str) -> String {
     let (high, low) = key(id).0.as_u64_pair();
-    let mixed = (high ^ low.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let product = u128::from(high ^ low.rotate_left(32)) * 0x9e37_79b9_7f4a_7c15;
+    let mixed = (product >> 64) as u64 ^ product as u64;
     let shard = (mixed >> 32) as u32 % SHARDS as u32;
     format!("marks:{pipeline}:{begin_s}+{TTL_S}:{shard:02x}")
 }

@@ -47,3 +47,35 @@ async fn workers_share_what_is_marked_and_what_is_forgotten() {
     let rest = probe(&mut two, 99, &["a", "b"]).await;
     assert_eq!(rest, [Probe::Unknown, Probe::Proven]);
 }
+
+#[tokio::test]
+async fn what_was_forgotten_comes_back_in_the_place_of_what_is_there() {
+    let mut filter = MemoryFilter::new("p", MarkOrder::After);
+    mark_all(&mut filter, &["a", "b"], false).await;
+    let old = filter.get(&filter.key_of(&ask("a")));
+    filter.forget(|key| key.ends_with(b":a"));
+    filter.put(&filter.key_of(&ask("a")), b"newer");
+    filter.recall();
+    assert_eq!(filter.get(&filter.key_of(&ask("a"))), old);
+    let both = probe(&mut filter, 99, &["a", "b"]).await;
+    assert_eq!(both, [Probe::Proven, Probe::Proven]);
+}
+
+#[tokio::test]
+async fn a_store_that_always_overwrites_does_so_where_it_is_not_told_to() {
+    for (mut filter, left) in [
+        (
+            MemoryFilter::new("p", MarkOrder::After),
+            &b"d/t0p1c/0/5"[..],
+        ),
+        (
+            MemoryFilter::new("p", MarkOrder::After).that_always_overwrites(),
+            b"d/t0p1c/0/10",
+        ),
+    ] {
+        let key = filter.key_of(&ask("a"));
+        filter.put(&key, b"d/t0p1c/0/5");
+        mark_all(&mut filter, &["a"], false).await;
+        assert_eq!(filter.get(&key).as_deref(), Some(left));
+    }
+}

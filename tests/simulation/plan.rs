@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 /// Every kind of fault that the plan knows.
-pub const KINDS: [&str; 16] = [
+pub const KINDS: [&str; 17] = [
     "crash",
     "disconnect",
     "duplicate delivery",
@@ -19,6 +19,7 @@ pub const KINDS: [&str; 16] = [
     "filter down",
     "filter forgets",
     "filter marks lost",
+    "filter recalls",
     "handler rejects",
     "handler transient",
     "member joins",

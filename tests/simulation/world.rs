@@ -103,16 +103,16 @@ pub struct World {
 impl World {
     pub fn new(seed: u64) -> Self {
         let plan = Plan::new(seed);
-        let order = if plan.below(2) == 0 {
-            MarkOrder::After
-        } else {
-            MarkOrder::Before
+        let filter = match plan.below(4) {
+            0 | 1 => MemoryFilter::new("sim", MarkOrder::Before),
+            2 => MemoryFilter::new("sim", MarkOrder::After),
+            _ => MemoryFilter::new("sim", MarkOrder::After).that_always_overwrites(),
         };
         let partitions = (0..1 + plan.below(3) as i32).map(|p| TopicPartition::new("orders", p));
         let mut world = Self {
             log: MemoryLog::new(),
             database: MemoryDatabase::new(),
-            filter: MemoryFilter::new("sim", order),
+            filter,
             handler: Arc::new(Effects {
                 plan: plan.clone(),
                 refused: Mutex::default(),
@@ -187,6 +187,9 @@ impl World {
     fn trouble_the_filter(&self) {
         if self.plan.strikes("filter forgets", 10) {
             self.filter.forget(|_| self.plan.below(2) == 0);
+        }
+        if self.plan.strikes("filter recalls", 10) {
+            self.filter.recall();
         }
         if self.plan.strikes("filter down", 10) {
             self.filter.fail_probes(1 + self.plan.below(5) as u32);

@@ -79,8 +79,10 @@ fn commands(members: &[Member]) -> impl Iterator<Item = (u8, &[Member])> {
 
 /// Ids that producers choose may differ in few bits: every bit counts.
 fn shard(key: EventKey) -> u8 {
+    const ODD: u128 = 0x9e37_79b9_7f4a_7c15;
     let (high, low) = key.0.as_u64_pair();
-    let mixed = (high ^ low.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let product = u128::from(high ^ low.rotate_left(32)) * ODD;
+    let mixed = (product >> 64) as u64 ^ product as u64;
     ((mixed >> 32) as u32 % u32::from(SHARDS)) as u8
 }
 
@@ -259,6 +261,96 @@ fn read_shard(probes: &mut [Probe], members: &[Member], reply: &Value, proofs: &
             && *probe != Probe::Proven
         {
             *probe = packed_mark::judge(value, proofs);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// Everything was committed.
+    struct Everything;
+
+    impl Proofs for Everything {
+        fn high_water(&self, _: &str, _: i32) -> Option<i64> {
+            Some(i64::MAX)
+        }
+    }
+
+    fn mark() -> Value {
+        let (topic, partition) = ("t".to_owned(), 0);
+        let mut value = Vec::new();
+        packed_mark::write(&mut value, &Place { topic, partition }, 1);
+        Value::BulkString(value)
+    }
+
+    fn error() -> Value {
+        let error = ::redis::parse_redis_value(b"-WRONGTYPE no hash\r\n").unwrap();
+        assert!(matches!(error, Value::ServerError(_)));
+        error
+    }
+
+    /// Two ids of one shard, and what is made of the answer to what was asked of it.
+    fn read(replies: Vec<Value>) -> Vec<Probe> {
+        let mut keys = (0..).map(|n| EventKey(Uuid::from_u128(n)));
+        let same_shard: Vec<_> = keys
+            .by_ref()
+            .filter(|key| shard(*key) == 5)
+            .take(2)
+            .collect();
+        let sharded = Sharded::new(same_shard.into_iter());
+        Buckets::read_looks(&sharded, vec![Some(replies)], &Everything)
+    }
+
+    #[test]
+    fn only_an_answer_for_each_id_is_an_answer() {
+        use Probe::{Proven, Unknown};
+        let array = |values: Vec<Value>| Value::Array(values);
+        let nothing = || array(vec![Value::Nil, Value::Nil]);
+        let second = || array(vec![Value::Nil, mark()]);
+        for (replies, expected) in [
+            (vec![second(), nothing()], [Unknown, Proven]),
+            (vec![nothing(), second()], [Unknown, Proven]),
+            (vec![error(), second()], [Unknown, Proven]),
+            (vec![second(), error()], [Unknown, Proven]),
+            (vec![second()], [Unknown, Proven]),
+            (vec![nothing(), nothing(), second()], [Unknown, Unknown]),
+            (vec![array(vec![mark()]), nothing()], [Unknown, Unknown]),
+            (
+                vec![array(vec![mark(), mark(), mark()])],
+                [Unknown, Unknown],
+            ),
+            (
+                vec![array(vec![error(), Value::Int(1)])],
+                [Unknown, Unknown],
+            ),
+            (vec![mark(), mark()], [Unknown, Unknown]),
+            (vec![], [Unknown, Unknown]),
+        ] {
+            assert_eq!(read(replies.clone()), expected, "{replies:?}");
+        }
+        let keys = (0..3).map(|n| EventKey(Uuid::from_u128(n)));
+        let none = Buckets::read_looks(&Sharded::new(keys), vec![None], &Everything);
+        assert_eq!(none, [Unknown; 3]);
+    }
+
+    #[test]
+    fn ids_that_differ_in_few_bits_spread_over_all_shards() {
+        let low: fn(u128) -> u128 = |n| n;
+        let high: fn(u128) -> u128 = |n| n << 100;
+        // As a version 7 with a counter instead of chance.
+        let both: fn(u128) -> u128 = |n| ((n / 100) << 80) | (n % 100);
+        for (name, id) in [("low", low), ("high", high), ("both", both)] {
+            let mut counts = [0; SHARDS as usize];
+            for n in 0..32_000 {
+                counts[usize::from(shard(EventKey(Uuid::from_u128(id(n)))))] += 1;
+            }
+            let (least, most) = (counts.iter().min(), counts.iter().max());
+            let even = least > Some(&500) && most < Some(&2000);
+            assert!(even, "{name}: {least:?} to {most:?}");
         }
     }
 }

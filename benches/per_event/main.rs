@@ -18,6 +18,7 @@ criterion_group!(
     identity::keys,
     recent::set,
     marks::encoding,
-    handler::screening
+    handler::screening,
+    handler::rows
 );
 criterion_main!(per_event);

@@ -133,6 +133,13 @@ impl SqlHandler {
         })
     }
 
+    /// What [`Handler::handle`] copies into Postgres: to measure the cost of encoding.
+    #[doc(hidden)]
+    pub fn packed_rows(&self, events: &NewEvents<'_>) -> Vec<u8> {
+        let header_type = self.header_type.load(Ordering::Relaxed);
+        copy::rows(events, self.payload, header_type)
+    }
+
     /// A hash of what the handler does, for the pipeline's record: another text, another hash.
     pub fn text_hash(&self) -> String {
         let mut hasher = blake3::Hasher::new();

@@ -36,6 +36,15 @@ pub(super) async fn copy_events(
     })
 }
 
+/// What the rows of the events are, without the frame of a copy.
+pub(super) fn rows(events: &NewEvents<'_>, payload: PayloadKind, header_type: u32) -> Vec<u8> {
+    let mut rows = Vec::new();
+    for event in events.iter() {
+        push_row(&mut rows, &event, payload, header_type);
+    }
+    rows
+}
+
 /// Which event a failed copy stumbled over.
 fn place(error: &sqlx::Error, events: &NewEvents<'_>) -> Option<String> {
     let event = events.iter().nth(failed_row(error)?.checked_sub(1)?)?;

@@ -27,17 +27,19 @@ fn measure(scenario: &str, more: &[&str]) -> (Value, String) {
         service(variable);
     }
     let events = EVENTS.to_string();
-    let arguments = [
+    let mut arguments = vec![
         "bench",
         "--scenario",
         scenario,
         "--events",
         &events,
-        "--rounds",
-        "1",
         "--json",
     ];
-    let bench = onceonly(&[&arguments, more].concat()).spawn();
+    if !more.contains(&"--rounds") {
+        arguments.extend(["--rounds", "1"]);
+    }
+    arguments.extend(more);
+    let bench = onceonly(&arguments).spawn();
     let output = finish(bench.expect("a measurement"), BENCH_TIMEOUT);
     let (out, said) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{said}\n{out}");
@@ -143,6 +145,40 @@ async fn the_filter_is_measured_against_all_its_parts_and_leaves_no_key() {
     assert_figures(&json, "filtered", &baselines, 0.65);
     assert_eq!(json["scenarios"][0]["ratios"]["naive"]["goal"], 25.0);
     assert_nothing_is_left(&name(&said)).await;
+}
+
+#[tokio::test]
+async fn marks_in_buckets_are_measured_and_leave_no_key() {
+    let (json, said) = measure("buckets", &[]);
+    assert_figures(&json, "buckets", &["copy"], 0.8);
+    assert_nothing_is_left(&name(&said)).await;
+}
+
+#[test]
+fn a_users_statement_is_measured_against_itself_by_hand() {
+    let (json, _) = measure("sql", &[]);
+    assert_figures(&json, "sql", &["sql"], 0.8);
+}
+
+#[tokio::test]
+async fn duplicates_are_measured_and_have_no_effect() {
+    let (json, said) = measure("mixed", &[]);
+    assert_figures(&json, "mixed", &["copy"], 1.1);
+    assert_nothing_is_left(&name(&said)).await;
+}
+
+#[tokio::test]
+async fn a_rewound_topic_is_measured_again_and_again_without_another_effect() {
+    for (scenario, goal) in [("replay", 0.6), ("ledger", 0.4)] {
+        let (json, said) = measure(scenario, &["--rounds", "2"]);
+        assert_eq!(json["scenarios"][0]["goal"], goal);
+        assert_eq!(json["scenarios"][0]["events"], EVENTS);
+        assert!(
+            said.contains(&format!("{scenario} 2/2: consume ")),
+            "{said}"
+        );
+        assert_nothing_is_left(&name(&said)).await;
+    }
 }
 
 #[test]

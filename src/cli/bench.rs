@@ -12,6 +12,7 @@ use super::signals::Signals;
 
 mod baseline;
 mod database;
+mod duplicates;
 mod events;
 mod finding;
 mod machine;

@@ -16,6 +16,7 @@ mod consume;
 mod copy;
 mod marks;
 mod naive;
+mod sql;
 
 /// A baseline's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +29,8 @@ pub(super) enum Baseline {
     Marks,
     /// A transaction and a `SET NX EX` for each event.
     Naive,
+    /// The user's statement by hand.
+    Sql,
 }
 
 impl Baseline {
@@ -38,6 +41,7 @@ impl Baseline {
             Self::Consume => "consume",
             Self::Marks => "marks",
             Self::Naive => "naive",
+            Self::Sql => "sql",
         }
     }
 }
@@ -45,7 +49,7 @@ impl Baseline {
 /// What there is to do.
 #[derive(Clone)]
 pub(super) struct Work {
-    /// The events, in the order of their records.
+    /// The events, in the order of their first records.
     pub(super) events: Arc<Vec<Event>>,
     /// Where their records are.
     pub(super) topic: String,
@@ -78,5 +82,6 @@ pub(super) async fn measure(
         Baseline::Consume => consume::measure(stage, work).await,
         Baseline::Marks => marks::measure(stage, work).await,
         Baseline::Naive => naive::measure(stage, database, work).await,
+        Baseline::Sql => sql::measure(stage, database, work).await,
     }
 }

@@ -13,6 +13,9 @@ use crate::cli::stack;
 const STANDING: &str = include_str!("../../../sql/bench/standing.sql");
 const SUM: &str = include_str!("../../../sql/bench/sum.sql");
 const ROWS: &str = include_str!("../../../sql/bench/rows.sql");
+const ORDERS: &str = include_str!("../../../sql/bench/orders.sql");
+const USER_STATEMENT: &str = include_str!("../../../sql/bench/user_statement.sql");
+const SUM_ORDERS: &str = include_str!("../../../sql/bench/sum_orders.sql");
 const DROP_ROWS: &str = include_str!("../../../sql/bench/drop_rows.sql");
 const HEADER_TYPE: &str = include_str!("../../../sql/bench/header_type.sql");
 const CHECKPOINT: &str = include_str!("../../../sql/bench/checkpoint.sql");
@@ -150,9 +153,18 @@ impl Database {
         })
     }
 
-    /// Adds up the effects.
+    /// Adds up the effects in the default sink.
     pub(super) async fn effects(&mut self) -> anyhow::Result<Found> {
-        let row = self.row(SUM, "add up the effects").await?;
+        self.sum(SUM).await
+    }
+
+    /// Adds up the effects of [`Database::user_statement`].
+    pub(super) async fn orders(&mut self) -> anyhow::Result<Found> {
+        self.sum(SUM_ORDERS).await
+    }
+
+    async fn sum(&mut self, statement: &str) -> anyhow::Result<Found> {
+        let row = self.row(statement, "add up the effects").await?;
         let count = |column: &str| row.try_get(column).map(i64::unsigned_abs);
         let id_sum: String = row.try_get("id_sum")?;
         Ok(Found {
@@ -161,6 +173,16 @@ impl Database {
             id_sum: id_sum.parse().context("cannot add up the ids")?,
             strange: count("strange")?,
         })
+    }
+
+    /// A statement such as a user's, for the product's configuration.
+    pub(super) fn user_statement(&self) -> String {
+        self.render(USER_STATEMENT)
+    }
+
+    /// An empty table for it.
+    pub(super) async fn create_orders(&mut self) -> anyhow::Result<()> {
+        self.execute(ORDERS, "create the table of orders").await
     }
 
     /// An empty table for a baseline.

@@ -13,6 +13,7 @@ use anyhow::{Context as _, ensure};
 use tokio::time::sleep;
 
 use super::database::{Database, Standing};
+use super::events::PARTITIONS;
 use super::measured::{Clock, Measured};
 use super::stage::Stage;
 use super::usage::peak_rss_bytes;
@@ -92,6 +93,18 @@ impl Line {
         measured.peak_rss_bytes = peak_rss_bytes(process);
         leave(stage).await?;
         Ok(measured)
+    }
+}
+
+impl Line {
+    /// Goes back to the beginning of the topic.
+    pub(super) async fn rewind(&self, stage: &Stage) -> anyhow::Result<()> {
+        let partitions: Vec<String> = (0..PARTITIONS)
+            .map(|partition| format!("{partition}:earliest"))
+            .collect();
+        let partitions = partitions.join(",");
+        let arguments = ["set", "--topic", &self.topic, "--partitions", &partitions];
+        self.program(stage)?.complete("position", &arguments).await
     }
 }
 

@@ -8,6 +8,7 @@ use onceonly::config::{Batch, Limits};
 
 use super::baseline::{self, Work};
 use super::database::Database;
+use super::duplicates;
 use super::events::{Event, Sum};
 use super::finding::{Finding, Round};
 use super::machine;
@@ -46,32 +47,15 @@ pub(super) async fn measure(
     let server = database.server().await?;
     let (machine, servers) = machine::look(stage, &server).await?;
     stage.servers = servers;
-    let events: Vec<Event> = (0..plan.events).map(Event::new).collect();
-    let events = Arc::new(events);
-    progress.say(&format!(
-        "Sending {} events to topic {}-events at {}.",
-        HumanCount(plan.events.into()),
-        stage.name,
-        stage.brokers
-    ));
-    let records = events.len() as u64;
-    let topic = stage
-        .load_topic("events", records, records_of(&events))
-        .await?;
-    let work = Work {
-        events,
-        topic,
-        records,
-        workers: Limits::default().workers,
-        batch: Batch::default().max_events,
-    };
+    let works = Works::load(stage, plan, progress).await?;
     progress.begin(plan.steps());
     let mut bench = Bench {
         stage,
         database,
-        work,
+        works,
         progress,
         done: 0,
+        again: None,
     };
     let mut findings = Vec::new();
     for scenario in &plan.scenarios {
@@ -88,13 +72,64 @@ pub(super) async fn measure(
     Ok(Report { machine, findings })
 }
 
+/// The topics, and what is in them.
+struct Works {
+    /// Each event once.
+    once: Work,
+    /// Each event twice; half as many events.
+    twice: Option<Work>,
+}
+
+impl Works {
+    async fn load(stage: &mut Stage, plan: &Plan, progress: &Progress) -> anyhow::Result<Self> {
+        let records = u64::from(plan.events);
+        progress.say(&format!(
+            "Sending {} events to topic {}-events at {}.",
+            HumanCount(records),
+            stage.name,
+            stage.brokers
+        ));
+        let events: Arc<Vec<Event>> = Arc::new((0..plan.events).map(Event::new).collect());
+        let topic = (stage.load_topic("events", records, records_of(&events))).await?;
+        let once = Work {
+            events,
+            topic,
+            records,
+            workers: Limits::default().workers,
+            batch: Batch::default().max_events,
+        };
+        let mut twice = None;
+        if plan.scenarios.contains(&Scenario::Mixed) {
+            let half = (0..plan.events / 2).map(Event::new).collect();
+            let (events, records) = (Arc::new(half), u64::from(plan.events / 2) * 2);
+            let copies = duplicates::records(&events);
+            twice = Some(Work {
+                topic: stage.load_topic("copies", records, copies).await?,
+                events,
+                records,
+                ..once.clone()
+            });
+        }
+        Ok(Self { once, twice })
+    }
+
+    fn of(&self, scenario: Scenario) -> &Work {
+        match (scenario, &self.twice) {
+            (Scenario::Mixed, Some(twice)) => twice,
+            _ => &self.once,
+        }
+    }
+}
+
 /// What all rounds use.
 struct Bench<'a> {
     stage: &'a mut Stage,
     database: Database,
-    work: Work,
+    works: Works,
     progress: &'a mut Progress,
     done: u64,
+    /// What has applied its whole topic, and in which scenario.
+    again: Option<(Scenario, Line)>,
 }
 
 impl Bench<'_> {
@@ -106,8 +141,8 @@ impl Bench<'_> {
         for (baseline, _) in scenario.baselines() {
             let what = baseline.name();
             self.progress.set(self.done, &format!("{name}: {what}"));
-            let measured =
-                baseline::measure(*baseline, self.stage, &mut self.database, &self.work).await;
+            let work = self.works.of(scenario);
+            let measured = baseline::measure(*baseline, self.stage, &mut self.database, work).await;
             let measured = measured.with_context(|| format!("{name}, baseline {what}"))?;
             self.tell(name, what, &measured);
             baselines.push(measured);
@@ -124,26 +159,63 @@ impl Bench<'_> {
         ));
     }
 
-    /// The product over a fresh schema; every event's effect is checked.
+    /// The product; every event's effect is checked.
     async fn product(&mut self, scenario: Scenario) -> anyhow::Result<Measured> {
-        let line = Line {
-            pipeline: self.stage.new_pipeline(),
-            topic: self.work.topic.clone(),
-            records: self.work.records,
-            redis: scenario.has_redis(),
-            variables: Vec::new(),
+        let again = self.again.take().filter(|(of, _)| *of == scenario);
+        let line = match again {
+            Some((_, line)) => line,
+            None => self.fresh(scenario).await?,
         };
-        let program = line.program(self.stage)?;
-        self.stage
-            .renew_schema(&mut self.database, &program)
-            .await?;
+        if scenario.is_again() {
+            line.rewind(self.stage).await?;
+        }
         self.database.checkpoint().await;
         let measured = line.measure(self.stage, &mut self.database).await?;
-        let expected = Sum::of(0..self.work.events.len() as u32);
-        self.database.effects().await?.check(expected)?;
-        if line.redis {
+        self.check(scenario).await?;
+        if scenario.is_again() {
+            self.again = Some((scenario, line));
+        } else if line.redis {
             self.stage.delete_keys(&line.pipeline).await?;
         }
         Ok(measured)
+    }
+
+    /// The product in a fresh schema; where it is to meet everything again, it has met it.
+    async fn fresh(&mut self, scenario: Scenario) -> anyhow::Result<Line> {
+        let mut line = Line {
+            pipeline: self.stage.new_pipeline(),
+            topic: self.works.of(scenario).topic.clone(),
+            records: self.works.of(scenario).records,
+            redis: scenario.has_redis(),
+            variables: Vec::new(),
+        };
+        if scenario == Scenario::Buckets {
+            let layout = ("ONCEONLY_REDIS__LAYOUT", "buckets".to_owned());
+            line.variables.push(layout);
+        }
+        if scenario == Scenario::Sql {
+            let statement = self.database.user_statement();
+            let statement = ("ONCEONLY_HANDLER__STATEMENTS", statement);
+            line.variables.push(statement);
+        }
+        let program = line.program(self.stage)?;
+        (self.stage.renew_schema(&mut self.database, &program)).await?;
+        if scenario == Scenario::Sql {
+            self.database.create_orders().await?;
+        }
+        if scenario.is_again() {
+            line.measure(self.stage, &mut self.database).await?;
+            self.check(scenario).await?;
+        }
+        Ok(line)
+    }
+
+    async fn check(&mut self, scenario: Scenario) -> anyhow::Result<()> {
+        let events = self.works.of(scenario).events.len() as u32;
+        let found = match scenario {
+            Scenario::Sql => self.database.orders().await?,
+            _ => self.database.effects().await?,
+        };
+        found.check(Sum::of(0..events))
     }
 }

@@ -11,6 +11,16 @@ pub(super) enum Scenario {
     Unique,
     /// The same with Redis, a key for each id
     Filtered,
+    /// The same with redis.layout = "buckets"
+    Buckets,
+    /// No duplicates, no Redis, and a user's statement
+    Sql,
+    /// Half of the records are duplicates, near and far, with Redis
+    Mixed,
+    /// The whole topic again after a rewind, with Redis, which knows every id
+    Replay,
+    /// The whole topic again after a rewind, without Redis
+    Ledger,
 }
 
 /// A bound of a ratio.
@@ -41,6 +51,11 @@ impl Scenario {
         match self {
             Self::Unique => "unique",
             Self::Filtered => "filtered",
+            Self::Buckets => "buckets",
+            Self::Sql => "sql",
+            Self::Mixed => "mixed",
+            Self::Replay => "replay",
+            Self::Ledger => "ledger",
         }
     }
 
@@ -57,14 +72,24 @@ impl Scenario {
                 (Baseline::Consume, None),
                 (Baseline::Marks, None),
             ],
+            Self::Buckets => &[(Baseline::Copy, Some(Goal::AtLeast(0.8)))],
+            Self::Sql => &[(Baseline::Sql, Some(Goal::AtLeast(0.8)))],
+            Self::Mixed => &[(Baseline::Copy, Some(Goal::AtLeast(1.1)))],
+            Self::Replay => &[(Baseline::Consume, Some(Goal::AtLeast(0.6)))],
+            Self::Ledger => &[(Baseline::Consume, Some(Goal::AtLeast(0.4)))],
         }
     }
 
     /// Whether the product has Redis.
     pub(super) fn has_redis(self) -> bool {
         match self {
-            Self::Unique => false,
-            Self::Filtered => true,
+            Self::Filtered | Self::Buckets | Self::Mixed | Self::Replay => true,
+            Self::Unique | Self::Sql | Self::Ledger => false,
         }
+    }
+
+    /// Whether everything was applied before.
+    pub(super) fn is_again(self) -> bool {
+        matches!(self, Self::Replay | Self::Ledger)
     }
 }

@@ -27,16 +27,11 @@ fn measure(scenario: &str, more: &[&str]) -> (Value, String) {
         service(variable);
     }
     let events = EVENTS.to_string();
-    let mut arguments = vec![
-        "bench",
-        "--scenario",
-        scenario,
-        "--events",
-        &events,
-        "--json",
-    ];
-    if !more.contains(&"--rounds") {
-        arguments.extend(["--rounds", "1"]);
+    let mut arguments = vec!["bench", "--scenario", scenario, "--json"];
+    for (option, value) in [("--events", events.as_str()), ("--rounds", "1")] {
+        if !more.contains(&option) {
+            arguments.extend([option, value]);
+        }
     }
     arguments.extend(more);
     let bench = onceonly(&arguments).spawn();
@@ -179,6 +174,58 @@ async fn a_rewound_topic_is_measured_again_and_again_without_another_effect() {
         );
         assert_nothing_is_left(&name(&said)).await;
     }
+}
+
+#[test]
+fn latency_is_that_of_the_99th_percentile_against_its_two_parts() {
+    let (json, _) = measure("latency", &[]);
+    let figures = &json["scenarios"][0];
+    assert_eq!(number(&figures["goal"]), 2_f64);
+    assert_eq!(figures["unit"], "milliseconds");
+    let (value, parts) = (number(&figures["value"]), &figures["baselines"]);
+    let sum = number(&parts["consume+commit"]);
+    assert!((number(&parts["consume"]) + number(&parts["commit"]) - sum).abs() < 0.03);
+    assert!(value > 0.0 && sum > 0.0, "{figures:#}");
+    assert!(
+        (number(&figures["ratio"]) / (value / sum) - 1.0).abs() < 0.02,
+        "{figures:#}"
+    );
+    let rate = number(&figures["events_per_second"]);
+    assert!(
+        (500.0..=1_000.0).contains(&rate),
+        "1,000 a second are offered: {figures:#}"
+    );
+}
+
+#[tokio::test]
+async fn memory_is_measured_over_a_stall_and_nothing_is_lost() {
+    let more = ["--events", "60000", "--stall", "1"];
+    let (json, said) = measure("memory", &more);
+    let figures = &json["scenarios"][0];
+    assert_eq!(number(&figures["goal"]), 1_f64);
+    assert_eq!(figures["unit"], "bytes");
+    assert_eq!(figures["events"], 60_000);
+    let peak = number(&figures["peak_rss_bytes"]);
+    assert_eq!(number(&figures["value"]), peak);
+    assert!((number(&figures["ratio"]) - peak / 200e6).abs() < 0.001);
+    assert!(number(&figures["seconds"]) > 1.0, "it waits: {figures:#}");
+    assert_nothing_is_left(&name(&said)).await;
+}
+
+#[test]
+fn efficiency_is_the_parts_processor_time_by_that_of_the_whole() {
+    let (json, _) = measure("efficiency", &[]);
+    let figures = &json["scenarios"][0];
+    assert_eq!(number(&figures["goal"]), 0.9_f64);
+    assert_eq!(figures["unit"], "microseconds");
+    let us = |name: &str| number(&figures["baselines"][name]);
+    let parts = us("consume") + us("copy") + us("marks");
+    assert!((parts - us("parts")).abs() < 0.05, "{figures:#}");
+    let ratio = us("parts") / number(&figures["value"]);
+    assert!(
+        (number(&figures["ratio"]) - ratio).abs() < 0.01,
+        "{figures:#}"
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum as _};
@@ -15,8 +16,10 @@ mod database;
 mod duplicates;
 mod events;
 mod finding;
+mod latency;
 mod machine;
 mod measured;
+mod memory;
 mod product;
 mod report;
 mod rounds;
@@ -49,6 +52,9 @@ pub(crate) struct Bench {
     /// How often each pair is measured
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
+    /// How many seconds Postgres stalls in the scenario memory
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=600))]
+    stall: u32,
     /// Kafka's addresses; default: KAFKA_BROKERS, else compose/stack
     #[arg(long, value_name = "HOST:PORT")]
     brokers: Option<String>,
@@ -69,6 +75,7 @@ impl Bench {
             scenarios: self.scenarios(),
             events: self.events,
             rounds: self.rounds,
+            stall: Duration::from_secs(self.stall.into()),
         };
         let mut stage = Stage::new(self.brokers.clone())?;
         let mut progress = Progress::new();

@@ -149,7 +149,12 @@ fn produce(
     Ok(())
 }
 
-fn send(producer: &BaseProducer<Deliveries>, topic: &str, record: &Record) -> anyhow::Result<()> {
+/// Hands a record to the client, and waits where its queue is full.
+pub(super) fn send<C: ProducerContext<DeliveryOpaque = ()>>(
+    producer: &BaseProducer<C>,
+    topic: &str,
+    record: &Record,
+) -> anyhow::Result<()> {
     let header = Header {
         key: ID_HEADER,
         value: Some(&record.id),

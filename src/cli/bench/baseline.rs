@@ -12,7 +12,7 @@ use super::events::Event;
 use super::measured::Measured;
 use super::stage::Stage;
 
-mod consume;
+pub(super) mod consume;
 mod copy;
 mod marks;
 mod naive;

@@ -7,7 +7,7 @@ use sqlx::postgres::PgRow;
 use sqlx::postgres::types::Oid;
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection, Row as _};
 
-use super::events::Sum;
+use super::events::{Event, Sum};
 use crate::cli::stack;
 
 const STANDING: &str = include_str!("../../../sql/bench/standing.sql");
@@ -16,6 +16,9 @@ const ROWS: &str = include_str!("../../../sql/bench/rows.sql");
 const ORDERS: &str = include_str!("../../../sql/bench/orders.sql");
 const USER_STATEMENT: &str = include_str!("../../../sql/bench/user_statement.sql");
 const SUM_ORDERS: &str = include_str!("../../../sql/bench/sum_orders.sql");
+const INSERT_ROW: &str = include_str!("../../../sql/bench/insert_row.sql");
+const OFFSETS: &str = include_str!("../../../sql/bench/offsets.sql");
+const STALL: &str = include_str!("../../../sql/bench/stall.sql");
 const DROP_ROWS: &str = include_str!("../../../sql/bench/drop_rows.sql");
 const HEADER_TYPE: &str = include_str!("../../../sql/bench/header_type.sql");
 const CHECKPOINT: &str = include_str!("../../../sql/bench/checkpoint.sql");
@@ -196,6 +199,36 @@ impl Database {
         self.execute(DROP_ROWS, "drop a baseline's table").await
     }
 
+    /// Inserts an event into it, in a transaction of its own. Returns how many effects that was.
+    pub(super) async fn insert_row(&mut self, event: &Event, topic: &str) -> anyhow::Result<u64> {
+        let statement = self.render(INSERT_ROW);
+        let done = sqlx::query(AssertSqlSafe(statement))
+            .bind(event.id)
+            .bind(event.id.to_string())
+            .bind(topic)
+            .bind(i32::from(event.partition))
+            .bind(event.offset)
+            .bind(event.key.as_bytes())
+            .bind(&event.value)
+            .execute(&mut self.connection)
+            .await;
+        Ok(done.context("cannot insert a row")?.rows_affected())
+    }
+
+    /// The next offset of each partition.
+    pub(super) async fn offsets(&mut self) -> anyhow::Result<Vec<(i32, i64)>> {
+        let statement = self.render(OFFSETS);
+        let rows = sqlx::query_as(AssertSqlSafe(statement))
+            .fetch_all(&mut self.connection)
+            .await;
+        rows.context("cannot read the positions")
+    }
+
+    /// From now on nobody moves a position, as long as this connection lives.
+    pub(super) async fn stall(&mut self) -> anyhow::Result<()> {
+        self.execute(STALL, "lock the positions").await
+    }
+
     /// The number of the type of headers.
     pub(super) async fn header_type(&mut self) -> anyhow::Result<u32> {
         let row = self.row(HEADER_TYPE, "look up the type of headers").await?;
@@ -243,7 +276,6 @@ impl Database {
 
 #[cfg(test)]
 mod tests {
-    use super::super::events::Event;
     use super::*;
 
     /// A table of effects such as the product has, with those of the first events in it.

@@ -29,6 +29,11 @@ impl Measured {
         let each = |taken: Duration| taken.as_secs_f64() * 1e6 / events;
         self.usage.0.map(|taken| taken.map(each))
     }
+
+    /// Of all parts together, as far as they are known.
+    pub(super) fn all_cpu_us(&self) -> f64 {
+        self.cpu_us().into_iter().flatten().sum()
+    }
 }
 
 /// A clock that runs.

@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table};
 use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 
-use super::finding::{Comparison, Finding};
+use super::finding::{Comparison, Finding, Unit};
 use super::machine::Machine;
 use super::scenario::Goal;
 use super::spread::Spread;
@@ -41,6 +41,9 @@ struct Figures {
     met: bool,
     cpu_us_per_event: BTreeMap<&'static str, Option<f64>>,
     peak_rss_bytes: Option<u64>,
+    /// What the ratios compare: a rate, milliseconds, bytes or microseconds of a processor.
+    value: f64,
+    unit: Unit,
     /// Least and greatest of the rounds.
     events_per_second_range: [f64; 2],
     ratios: BTreeMap<&'static str, Ratio>,
@@ -68,7 +71,7 @@ impl Figures {
             seconds: rounded(finding.seconds.median, 3),
             events_per_second: rounded(finding.rate.median, 1),
             baselines: each()
-                .map(|with| (with.name, rounded(with.value.median, 1)))
+                .map(|with| (with.name, rounded(with.value.median, 2)))
                 .collect(),
             ratio: first.map(|with| rounded(with.ratio.median, 4)),
             goal: first.and_then(|with| with.goal).map(Goal::bound),
@@ -78,6 +81,8 @@ impl Figures {
                 .zip(finding.cpu_us.map(|us| us.map(|us| rounded(us, 2))))
                 .collect(),
             peak_rss_bytes: finding.peak_rss_bytes,
+            value: rounded(finding.own.median, 2),
+            unit: finding.unit,
             events_per_second_range: range(finding.rate, 1),
             ratios: each().map(|with| (with.name, ratio(with))).collect(),
         }
@@ -117,13 +122,13 @@ impl Report {
 fn rates(findings: &[Finding]) -> Table {
     let mut table = output::table();
     table.set_header([
-        "scenario", "events/s", "[range]", "against", "its own", "ratio", "[range]", "goal", "met",
+        "scenario", "measured", "[range]", "against", "its own", "ratio", "[range]", "goal", "met",
     ]);
     for finding in findings {
         let mut own = [
             finding.name.to_owned(),
-            count(finding.rate.median),
-            thousands(finding.rate),
+            valued(finding.own.median, finding.unit),
+            ranged(finding.own, finding.unit),
         ];
         for with in &finding.comparisons {
             let [name, rate, range] = std::mem::take(&mut own);
@@ -132,7 +137,7 @@ fn rates(findings: &[Finding]) -> Table {
                 rate,
                 range,
                 with.name.to_owned(),
-                count(with.value.median),
+                valued(with.value.median, finding.unit),
                 figure(with.ratio.median),
                 format!(
                     "{}–{}",
@@ -160,6 +165,9 @@ fn costs(findings: &[Finding]) -> Table {
         let peak = peak.map_or_else(|| "-".to_owned(), |bytes| HumanBytes(bytes).to_string());
         table.add_row(cost(finding.name.to_owned(), finding.cpu_us, peak));
         for with in &finding.comparisons {
+            if with.cpu_us.iter().all(Option::is_none) {
+                continue;
+            }
             let name = format!("  {}", with.name);
             table.add_row(cost(name, with.cpu_us, String::new()));
         }
@@ -188,17 +196,31 @@ fn verdict(goal: Goal, with: &Comparison) -> &'static str {
 fn goal(goal: Goal) -> String {
     match goal {
         Goal::AtLeast(bound) => format!("≥ {bound}"),
+        Goal::AtMost(bound) => format!("≤ {bound}"),
     }
 }
 
-fn count(value: f64) -> String {
-    HumanCount(value.round() as u64).to_string()
+/// A value with its unit.
+fn valued(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::EventsPerSecond => format!("{}/s", HumanCount(value.round() as u64)),
+        Unit::Milliseconds => format!("{value:.1} ms"),
+        Unit::Bytes => format!("{:.0} MB", value / 1e6),
+        Unit::Microseconds => format!("{value:.1} µs"),
+    }
 }
 
-/// A range of rates.
-fn thousands(spread: Spread) -> String {
-    let [least, greatest] = [spread.least, spread.greatest].map(|rate| rate / 1_000.0);
-    format!("{least:.1}–{greatest:.1}k")
+/// A range, in the same unit or thousands of it.
+fn ranged(spread: Spread, unit: Unit) -> String {
+    let range = |scale: f64| {
+        let [least, greatest] = [spread.least, spread.greatest].map(|value| value / scale);
+        format!("{least:.1}–{greatest:.1}")
+    };
+    match unit {
+        Unit::EventsPerSecond => format!("{}k", range(1e3)),
+        Unit::Bytes => range(1e6),
+        Unit::Milliseconds | Unit::Microseconds => range(1.0),
+    }
 }
 
 fn figure(value: f64) -> String {

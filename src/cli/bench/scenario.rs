@@ -21,6 +21,12 @@ pub(super) enum Scenario {
     Replay,
     /// The whole topic again after a rewind, without Redis
     Ledger,
+    /// 1,000 events a second for 20 s: the time from producer to commit
+    Latency,
+    /// Memory while Postgres stalls in the middle of filtered
+    Memory,
+    /// The processors' time for the parts alone, by that for filtered
+    Efficiency,
 }
 
 /// A bound of a ratio.
@@ -28,12 +34,14 @@ pub(super) enum Scenario {
 pub(super) enum Goal {
     /// Met where the ratio is not below.
     AtLeast(f64),
+    /// Met where the ratio is not above.
+    AtMost(f64),
 }
 
 impl Goal {
     /// The bound itself.
     pub(super) fn bound(self) -> f64 {
-        let Self::AtLeast(bound) = self;
+        let (Self::AtLeast(bound) | Self::AtMost(bound)) = self;
         bound
     }
 
@@ -41,6 +49,7 @@ impl Goal {
     pub(super) fn is_met(self, ratio: f64) -> bool {
         match self {
             Self::AtLeast(bound) => ratio >= bound,
+            Self::AtMost(bound) => ratio <= bound,
         }
     }
 }
@@ -56,10 +65,24 @@ impl Scenario {
             Self::Mixed => "mixed",
             Self::Replay => "replay",
             Self::Ledger => "ledger",
+            Self::Latency => "latency",
+            Self::Memory => "memory",
+            Self::Efficiency => "efficiency",
         }
     }
 
-    /// What it is compared with. The first one's ratio is the scenario's figure.
+    /// The goal of a scenario that is no comparison of rates.
+    pub(super) fn own_goal(self) -> Option<Goal> {
+        match self {
+            Self::Latency => Some(Goal::AtMost(2.0)),
+            Self::Memory => Some(Goal::AtMost(1.0)),
+            Self::Efficiency => Some(Goal::AtLeast(0.9)),
+            _ => None,
+        }
+    }
+
+    /// What is measured after the product in each round. The first one's ratio is the scenario's
+    /// figure, unless it has a goal of its own.
     pub(super) fn baselines(self) -> &'static [(Baseline, Option<Goal>)] {
         match self {
             Self::Unique => &[
@@ -77,13 +100,25 @@ impl Scenario {
             Self::Mixed => &[(Baseline::Copy, Some(Goal::AtLeast(1.1)))],
             Self::Replay => &[(Baseline::Consume, Some(Goal::AtLeast(0.6)))],
             Self::Ledger => &[(Baseline::Consume, Some(Goal::AtLeast(0.4)))],
+            Self::Efficiency => &[
+                (Baseline::Consume, None),
+                (Baseline::Copy, None),
+                (Baseline::Marks, None),
+            ],
+            Self::Latency | Self::Memory => &[],
         }
     }
 
     /// Whether the product has Redis.
     pub(super) fn has_redis(self) -> bool {
         match self {
-            Self::Filtered | Self::Buckets | Self::Mixed | Self::Replay => true,
+            Self::Filtered
+            | Self::Buckets
+            | Self::Mixed
+            | Self::Replay
+            | Self::Latency
+            | Self::Memory
+            | Self::Efficiency => true,
             Self::Unique | Self::Sql | Self::Ledger => false,
         }
     }

@@ -18,12 +18,7 @@ use crate::cli::bench::stage::Stage;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) async fn measure(stage: &Stage, work: &Work) -> anyhow::Result<Measured> {
-    let consumer: BaseConsumer = ClientConfig::new()
-        .set("bootstrap.servers", &stage.brokers)
-        .set("group.id", &stage.name)
-        .set("enable.auto.commit", "false")
-        .create()
-        .context("cannot create a Kafka consumer")?;
+    let consumer = consumer(stage)?;
     let (servers, work, end) = (stage.servers, work.clone(), stage.end.clone());
     let task = stage.spawn_blocking(move || {
         // Connects.
@@ -40,7 +35,18 @@ pub(super) async fn measure(stage: &Stage, work: &Work) -> anyhow::Result<Measur
     task.await.context("a consumer ended without a word")?
 }
 
-fn assign(consumer: &BaseConsumer, topic: &str) -> anyhow::Result<()> {
+/// A consumer of no group, with the client's defaults.
+pub(in crate::cli::bench) fn consumer(stage: &Stage) -> anyhow::Result<BaseConsumer> {
+    ClientConfig::new()
+        .set("bootstrap.servers", &stage.brokers)
+        .set("group.id", &stage.name)
+        .set("enable.auto.commit", "false")
+        .create()
+        .context("cannot create a Kafka consumer")
+}
+
+/// Has it read all partitions from their beginning.
+pub(in crate::cli::bench) fn assign(consumer: &BaseConsumer, topic: &str) -> anyhow::Result<()> {
     let mut assignment = TopicPartitionList::new();
     for partition in 0..PARTITIONS {
         assignment.add_partition_offset(topic, partition.into(), Offset::Beginning)?;

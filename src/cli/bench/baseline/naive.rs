@@ -5,7 +5,6 @@
 
 use anyhow::{Context as _, ensure};
 use redis::aio::MultiplexedConnection;
-use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::Work;
 use crate::cli::bench::database::Database;
@@ -13,8 +12,6 @@ use crate::cli::bench::events::Event;
 use crate::cli::bench::measured::{Clock, Measured};
 use crate::cli::bench::stage::Stage;
 use crate::cli::stack;
-
-const INSERT_ROW: &str = include_str!("../../../../sql/bench/insert_row.sql");
 
 /// At most so many events.
 const EVENTS_MAX: usize = 4_000;
@@ -28,13 +25,11 @@ pub(super) async fn measure(
 ) -> anyhow::Result<Measured> {
     database.create_rows().await?;
     let prefix = stage.key_prefix("naive");
-    let statement = database.render(INSERT_ROW);
     let mut services = Vec::new();
     for _ in 0..work.workers {
         services.push(Service {
-            postgres: database.another().await?.connection,
+            postgres: database.another().await?,
             redis: stack::connect_redis(&stage.redis_url).await?,
-            statement: statement.clone(),
             prefix: prefix.clone(),
             topic: work.topic.clone(),
         });
@@ -63,9 +58,8 @@ pub(super) async fn measure(
 }
 
 struct Service {
-    postgres: PgConnection,
+    postgres: Database,
     redis: MultiplexedConnection,
-    statement: String,
     prefix: String,
     topic: String,
 }
@@ -82,17 +76,6 @@ impl Service {
             .await
             .context("Redis does not answer")?;
         ensure!(is_new.is_some(), "Redis knows an id that was never set");
-        let done = sqlx::query(AssertSqlSafe(self.statement.clone()))
-            .bind(event.id)
-            .bind(&id)
-            .bind(&self.topic)
-            .bind(i32::from(event.partition))
-            .bind(event.offset)
-            .bind(event.key.as_bytes())
-            .bind(&event.value)
-            .execute(&mut self.postgres)
-            .await
-            .context("cannot insert a row")?;
-        Ok(done.rows_affected())
+        self.postgres.insert_row(event, &self.topic).await
     }
 }

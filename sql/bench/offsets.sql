@@ -1,0 +1,1 @@
+select partition, next_offset from bench_schema.position

@@ -48,6 +48,7 @@ pub mod member;
 pub mod outcome;
 pub mod pipeline;
 pub mod place;
+pub mod retention;
 pub mod retry;
 pub mod shutdown;
 pub mod source;

@@ -15,12 +15,19 @@ use crate::filter::redis::RedisFilter;
 use crate::handler::Handler;
 use crate::ledger::postgres::{Fingerprint, PostgresLedger, PostgresSettings, register};
 use crate::pipeline::{Health, Retrier, Settings, Worker};
-use crate::source::kafka::{KafkaHandle, KafkaSource, KafkaWorkerSource};
+use crate::retention::Retention;
+use crate::source::kafka::{KafkaHandle, KafkaLog, KafkaSource, KafkaWorkerSource};
 
 mod assembly;
+mod keeper;
 mod state;
 
+use keeper::Keeper;
+
 pub use assembly::{fingerprint, kafka_settings, line_settings, postgres_settings, redis_filter};
+
+/// How long the ledger's keeper waits for each answer of Kafka.
+const KAFKA_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running member of the group.
 pub struct Member<H> {
@@ -32,6 +39,9 @@ pub struct Member<H> {
     postgres: PostgresSettings,
     fingerprint: Fingerprint,
     filter: Option<RedisFilter>,
+    retention: Retention,
+    /// Handed to the keeper when that begins.
+    log: Option<KafkaLog>,
 }
 
 impl<H: Handler<PgConnection> + 'static> Member<H> {
@@ -46,6 +56,7 @@ impl<H: Handler<PgConnection> + 'static> Member<H> {
         let name = assembly::member_name(owner);
         let filter = redis_filter(config)?;
         let kafka = kafka_settings(config, &name)?;
+        let log = KafkaLog::open(&kafka, KAFKA_TIMEOUT)?;
         let (sources, kafka) = KafkaSource::open(kafka, config.limits.workers)?;
         Ok(Self {
             fingerprint: fingerprint(config, handler.name(), &handler.text()),
@@ -56,6 +67,8 @@ impl<H: Handler<PgConnection> + 'static> Member<H> {
             settings: Arc::new(line_settings(config, owner)),
             postgres: postgres_settings(config, &name),
             filter,
+            retention: assembly::retention(config),
+            log: Some(log),
         })
     }
 
@@ -71,8 +84,10 @@ impl<H: Handler<PgConnection> + 'static> Member<H> {
         let registered = self.register(&end).await;
         let mut tasks = JoinSet::new();
         let retrier_end = CancellationToken::new();
+        let mut keeping = None;
         if let Ok(true) = registered {
             self.spawn(&mut tasks, &retrier_end);
+            keeping = (self.keeper()).map(|keeper| tokio::spawn(keeper.run(retrier_end.clone())));
         }
         let mut result = match registered {
             Ok(true) => tokio::select! {
@@ -86,6 +101,10 @@ impl<H: Handler<PgConnection> + 'static> Member<H> {
         drop(std::mem::take(&mut self.sources));
         retrier_end.cancel();
         self.kafka.close().await;
+        if let Some(keeping) = keeping {
+            // A rotation may wait for longer than the end may take; the next keeper goes on.
+            keeping.abort();
+        }
         while let Some(ended) = tasks.join_next().await {
             result = result.and(flatten(ended));
         }
@@ -116,6 +135,16 @@ impl<H: Handler<PgConnection> + 'static> Member<H> {
                 () = end.cancelled() => return Ok(false),
             }
         }
+    }
+
+    fn keeper(&mut self) -> Option<Keeper> {
+        Some(Keeper {
+            postgres: self.postgres.clone(),
+            pipeline: self.fingerprint.pipeline.clone(),
+            log: self.log.take()?,
+            retention: self.retention,
+            health: Arc::clone(&self.health),
+        })
     }
 
     fn spawn(&mut self, tasks: &mut JoinSet<Result<(), Error>>, end: &CancellationToken) {

@@ -21,7 +21,7 @@ pub use heartbeat::{Heartbeat, Heartbeats, Stalled};
 pub use line_metrics::LineMetrics;
 #[cfg(feature = "cli")]
 pub use logs::{LogError, LogFormat, start_logs};
-pub use process_state::{FilterState, PartitionState, ProcessState, SourceState};
+pub use process_state::{FilterState, LedgerState, PartitionState, ProcessState, SourceState};
 pub use sampler::Sampler;
 
 /// Records whose transaction committed, by `outcome`.
@@ -64,6 +64,11 @@ pub const REDIS_ERRORS: &str = "onceonly_redis_errors_total";
 pub const REDIS_BREAKER_OPEN: &str = "onceonly_redis_breaker_open";
 /// Marks that were not written.
 pub const MARKS_DROPPED: &str = "onceonly_marks_dropped_total";
+
+/// What the ledger's generations take on disk.
+pub const LEDGER_BYTES: &str = "onceonly_ledger_bytes";
+/// Whether a backlog keeps ids from being forgotten in their time.
+pub const FORGETTING_HELD: &str = "onceonly_forgetting_held";
 
 /// The upper bounds of the buckets of durations, in seconds: from a fast commit to a stalled one.
 const SECONDS: &[f64] = &[
@@ -309,6 +314,20 @@ pub const METRICS: &[Metric] = &[
         unit: "marks",
         labels: &[],
         meaning: "Marks that did not reach Redis. Their duplicates cost Postgres a look",
+    },
+    Metric {
+        name: LEDGER_BYTES,
+        kind: Kind::Gauge,
+        unit: "bytes",
+        labels: &[],
+        meaning: "What the ledger takes on disk. Only from the member that keeps its memory",
+    },
+    Metric {
+        name: FORGETTING_HELD,
+        kind: Kind::Gauge,
+        unit: "0 or 1",
+        labels: &[],
+        meaning: "1 while ids are kept beyond `dedup.retention` because a backlog may hold their duplicates. Only from the member that keeps the ledger's memory",
     },
 ];
 

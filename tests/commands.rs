@@ -394,6 +394,7 @@ async fn status_tells_owner_lag_outcomes_ledger_and_fingerprint() {
     assert_eq!(status["outcomes"]["duplicates"], 10);
     assert_eq!(status["outcomes"]["dead"], 0);
     assert_eq!(status["ledger"]["generations"], 1);
+    assert_eq!(status["ledger"]["ages"][0]["generation"], 0);
     assert!(
         status["ledger"]["bytes"]
             .as_i64()

@@ -13,8 +13,8 @@ use onceonly::http::Server;
 use onceonly::http::operator::Operator;
 use onceonly::outcome::{Outcome, Tally};
 use onceonly::telemetry::{
-    Exporter, FilterState, Heartbeats, Kind, LineMetrics, METRICS, PartitionState, ProcessState,
-    SourceState,
+    Exporter, FilterState, Heartbeats, Kind, LedgerState, LineMetrics, METRICS, PartitionState,
+    ProcessState, SourceState,
 };
 
 /// How long a test waits for something that must happen.
@@ -39,6 +39,10 @@ fn well() -> ProcessState {
         },
         filter: Some(FilterState::default()),
         partitions: vec![partition(0, None), partition(1, None)],
+        ledger: Some(LedgerState {
+            bytes: 4096,
+            forgetting_held: true,
+        }),
         leaving: false,
     }
 }
@@ -186,6 +190,7 @@ fn ready_is_503_and_names_everything_that_is_missing() {
             partition(0, None),
             partition(1, Some("ahead of the position")),
         ],
+        ledger: None,
         leaving: true,
     });
     let answer = port.get("/ready");
@@ -378,6 +383,8 @@ fn gauges_show_the_state_and_every_metric_its_meaning() {
             1.0,
         ),
         (format!("onceonly_lag_records{of_1}"), 7.0),
+        ("onceonly_ledger_bytes".to_owned(), 4096.0),
+        ("onceonly_forgetting_held".to_owned(), 1.0),
     ];
     let text = metrics_with(&port, |text| {
         let shown = |(series, expected): &(String, f64)| value(text, series) == Some(*expected);

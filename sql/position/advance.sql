@@ -17,11 +17,14 @@ locked as (
 update onceonly.position p
 set next_offset = l.to_offset,
     high_water = greatest(p.high_water, l.to_offset),
-    event_time = coalesce(
-        timestamptz '2000-01-01 00:00:00+00'
-            + (l.event_time_ms - 946684800000) * interval '1 millisecond',
-        p.event_time
-    ),
+    -- Unset and absurd times, from before Kafka or from tomorrow, count as the one before.
+    event_time = case
+        when l.event_time_ms between 1262304000000
+            and (extract(epoch from now()) * 1000)::bigint + 86400000
+        then timestamptz '2000-01-01 00:00:00+00'
+            + (l.event_time_ms - 946684800000) * interval '1 millisecond'
+        else p.event_time
+    end,
     updated_at = now()
 from locked l
 join onceonly.pipeline g on g.id = $1

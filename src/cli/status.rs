@@ -10,6 +10,7 @@ use onceonly::filter::redis::{self, RedisReport};
 use onceonly::ledger::postgres::Fingerprint;
 use onceonly::ledger::postgres::report::{Observer, PositionReport, Sizes};
 use onceonly::member::{kafka_settings, postgres_settings};
+use onceonly::retention::Generation;
 use onceonly::source::kafka::{KafkaLog, LogView};
 
 use super::{Global, KAFKA_TIMEOUT, output, run};
@@ -41,6 +42,7 @@ struct Kept {
     fingerprint: Fingerprint,
     positions: Vec<PositionReport>,
     sizes: Sizes,
+    generations: Vec<Generation>,
 }
 
 /// What was found.
@@ -97,6 +99,7 @@ async fn kept(config: &Config) -> Result<Kept, Error> {
         fingerprint: observer.fingerprint().await?,
         positions: observer.positions().await?,
         sizes: observer.sizes().await?,
+        generations: observer.generations().await?,
     })
 }
 

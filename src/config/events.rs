@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::values::{duration, text, texts};
+use super::values::{duration, size, text, texts};
 use crate::backoff::{Backoff, Jitter};
 use crate::identity::{IdSource, OnMissing, Scope};
 
@@ -45,6 +45,9 @@ pub struct Dedup {
     pub retention: Duration,
     /// Into how many tables the retention is divided: forgetting is dropping one.
     pub generations: u32,
+    /// The ledger's bytes on disk beyond which ids are forgotten before their time, loudly; 0: never.
+    #[serde(with = "size")]
+    pub max_bytes: usize,
     /// Whether a hash of key and value is kept with each id, so that the same id with another body
     /// is counted as a conflict.
     pub detect_conflicts: bool,
@@ -57,6 +60,7 @@ impl Default for Dedup {
             mark: Mark::default(),
             retention: Duration::from_hours(7 * 24),
             generations: 4,
+            max_bytes: 0,
             detect_conflicts: false,
         }
     }

@@ -109,10 +109,17 @@ fn identity(config: &Config) -> String {
 
 fn window(config: &Config) -> String {
     format!(
-        "an id is remembered for at least {} of the pipeline's own time, which stands still while the \
-         pipeline does; this version forgets none, so that the ledger grows. The same record read \
-         again is recognised for ever, by its position",
-        text(config.dedup.retention)
+        "an id is remembered for at least {} of the pipeline's own time since it was applied, which \
+         stands still while records wait to be read{}. The same record read again is recognised for \
+         ever, by its position",
+        text(config.dedup.retention),
+        match config.dedup.max_bytes {
+            0 => String::new(),
+            bytes => format!(
+                ", but for less where the ledger grows beyond {}",
+                bytesize::ByteSize(bytes as u64)
+            ),
+        }
     )
 }
 

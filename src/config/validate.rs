@@ -279,6 +279,16 @@ fn check_dedup(config: &Config, problems: &mut Problems) {
         64,
         problems,
     );
+    let max_bytes = config.dedup.max_bytes;
+    if max_bytes != 0 {
+        sized(
+            "dedup.max_bytes",
+            max_bytes,
+            16 * 1024 * KIB,
+            1024 * GIB,
+            problems,
+        );
+    }
 }
 
 fn check_handler(config: &Config, problems: &mut Problems) {

@@ -13,6 +13,7 @@ use crate::filter::redis::{Layout, RedisFilter, RedisSettings};
 use crate::ledger::postgres::{Fingerprint, PostgresSettings};
 use crate::pipeline::{Rate, Settings};
 use crate::place::{self, LogPlace};
+use crate::retention::Retention;
 use crate::retry::RetryPolicy;
 use crate::source::kafka::{KafkaSettings, Start};
 
@@ -115,6 +116,14 @@ pub fn redis_filter(config: &Config) -> Result<Option<RedisFilter>, Error> {
         },
     })?;
     Ok(Some(filter))
+}
+
+pub(super) fn retention(config: &Config) -> Retention {
+    Retention {
+        retention: config.dedup.retention,
+        generations: config.dedup.generations,
+        max_bytes: config.dedup.max_bytes as u64,
+    }
 }
 
 /// Where a command or a member finds the pipeline's tables; `member` names it there.

@@ -1,6 +1,6 @@
 //! How a member fares, put together from its parts.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +30,7 @@ impl<H> Member<H> {
                 partitions: claimed
                     .map(|(at, claimed)| partition(at, claimed, &state))
                     .collect(),
+                ledger: *health.ledger.lock().unwrap_or_else(PoisonError::into_inner),
                 leaving: end.is_cancelled(),
             }
         }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::event::TopicPartition;
 use crate::outcome::Tally;
-use crate::telemetry::{Heartbeats, LineMetrics};
+use crate::telemetry::{Heartbeats, LedgerState, LineMetrics};
 
 /// Shared by the workers of a process; cheap to write once per batch.
 #[derive(Debug, Default)]
@@ -15,6 +15,8 @@ pub struct Health {
     pub metrics: LineMetrics,
     /// Whether their loops turn.
     pub heartbeats: Heartbeats,
+    /// How this process keeps the ledger's memory, if it does.
+    pub ledger: Mutex<Option<LedgerState>>,
     postgres_down: AtomicBool,
     postgres_silent: AtomicBool,
     connected_once: AtomicBool,

@@ -14,6 +14,8 @@ pub struct ProcessState {
     pub filter: Option<FilterState>,
     /// The partitions that this process claimed, in order.
     pub partitions: Vec<PartitionState>,
+    /// How the ledger's memory is kept; `None` where another member keeps it.
+    pub ledger: Option<LedgerState>,
     /// Whether the process is leaving: it takes nothing new.
     pub leaving: bool,
 }
@@ -42,6 +44,15 @@ pub struct FilterState {
     pub answers_open: bool,
     /// Whether marks are withheld because it does not take them.
     pub writes_open: bool,
+}
+
+/// How the ledger's memory is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LedgerState {
+    /// What the ledger takes on disk.
+    pub bytes: u64,
+    /// Whether a backlog keeps ids from being forgotten in their time.
+    pub forgetting_held: bool,
 }
 
 /// How one partition fares.

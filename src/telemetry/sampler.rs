@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use metrics::{counter, gauge};
 
 use super::{
-    KAFKA_FAILED_COMMITS, KAFKA_REBALANCES, KAFKA_UP, LAG, PARTITIONS_OWNED, PARTITIONS_STOPPED,
-    POSITION_AGE, POSTGRES_UP, ProcessState, READY, REDIS_BREAKER_OPEN,
+    FORGETTING_HELD, KAFKA_FAILED_COMMITS, KAFKA_REBALANCES, KAFKA_UP, LAG, LEDGER_BYTES,
+    PARTITIONS_OWNED, PARTITIONS_STOPPED, POSITION_AGE, POSTGRES_UP, ProcessState, READY,
+    REDIS_BREAKER_OPEN,
 };
 use super::{PartitionState, SourceState};
 use crate::event::TopicPartition;
@@ -38,6 +39,10 @@ impl Sampler {
             let breaker = |name: &'static str| gauge!(REDIS_BREAKER_OPEN, "breaker" => name);
             breaker("answers").set(flag(filter.answers_open));
             breaker("writes").set(flag(filter.writes_open));
+        }
+        if let Some(ledger) = &state.ledger {
+            gauge!(LEDGER_BYTES).set(ledger.bytes as f64);
+            gauge!(FORGETTING_HELD).set(flag(ledger.forgetting_held));
         }
         source(&state.source);
         let owned = |at: &TopicPartition| state.partitions.iter().any(|p| p.at == *at);

@@ -184,6 +184,31 @@ async fn times_that_no_table_holds_do_not_stop_a_batch() {
 }
 
 #[tokio::test]
+async fn an_absurd_time_counts_as_the_one_before() {
+    let database = Database::with_pipeline("orders").await;
+    let mut ledger = database.ledger("orders").await;
+    open(&mut ledger).await;
+    let zero = at(0);
+    let real_ms = 1_700_000_000_000;
+    let seen = "select (extract(epoch from event_time) * 1000)::bigint from onceonly.position \
+                where partition = 0";
+    let far_ms = jiff::Timestamp::now().as_millisecond() + 2 * 86_400_000;
+    for (offset, time) in (10..).zip([Some(real_ms), None, Some(-1), Some(0), Some(far_ms)]) {
+        ledger.begin().await.unwrap();
+        let moves = [Move {
+            at: &zero,
+            epoch: 1,
+            from: offset,
+            to: offset + 1,
+            event_time_ms: time,
+        }];
+        assert!(ledger.advance(&moves).await.unwrap().is_empty());
+        ledger.commit().await.unwrap();
+        assert_eq!(database.value::<i64>(seen).await, real_ms, "{time:?}");
+    }
+}
+
+#[tokio::test]
 async fn dead_letters_are_found_by_id_error_topic_and_time() {
     let database = Database::with_pipeline("orders").await;
     let mut ledger = database.ledger("orders").await;

@@ -94,6 +94,58 @@ async fn the_horizon_is_where_the_oldest_generation_was_born() {
 }
 
 #[tokio::test]
+async fn ids_that_a_partition_was_taken_back_over_are_kept_until_it_has_read_them_again() {
+    let database = Database::with_pipeline("orders").await;
+    let mut ledger = database.ledger("orders").await;
+    open(&mut ledger).await;
+    committed(&mut ledger, &[1]).await;
+    let mut rotator = rotator(&database).await;
+    ledger.begin().await.unwrap();
+    assert!(advance(&mut ledger, 0, 1, 10, 20).await);
+    ledger.commit().await.unwrap();
+    rotator.rotate().await.unwrap();
+    database
+        .run("update onceonly.position set next_offset = 15 where partition = 0")
+        .await;
+    let error = rotator.forget_oldest().await.unwrap_err();
+    assert_eq!(error.class(), Class::Transient);
+    assert!(error.to_string().contains("orders/0"), "{error}");
+    assert_eq!(committed(&mut ledger, &[1]).await, [Fate::Applied]);
+    let horizon = "select horizon from onceonly.position where partition = 0";
+    assert_eq!(database.value::<i64>(horizon).await, 0);
+    ledger.begin().await.unwrap();
+    assert!(advance(&mut ledger, 0, 1, 15, 20).await);
+    ledger.commit().await.unwrap();
+    assert!(rotator.forget_oldest().await.unwrap());
+    assert_eq!(committed(&mut ledger, &[1]).await, [Fate::New]);
+}
+
+#[tokio::test]
+async fn whoever_may_use_a_generation_may_use_the_next() {
+    let database = Database::with_pipeline("orders").await;
+    let role = format!("role_{}", uuid::Uuid::new_v4().simple());
+    database
+        .run(&format!(
+            "create role {role}; \
+             grant select, insert on onceonly.ledger_1_0 to {role}; \
+             grant select on onceonly.ledger_1_0 to public"
+        ))
+        .await;
+    rotator(&database).await.rotate().await.unwrap();
+    let rights = format!(
+        "select has_table_privilege('{role}', 'onceonly.ledger_1_1', 'select, insert')::text || \
+         has_table_privilege('{role}', 'onceonly.ledger_1_1', 'delete')::text || \
+         (select relacl::text like '%{{=r/%' or relacl::text like '%,=r/%' from pg_class \
+         where oid = 'onceonly.ledger_1_1'::regclass)::text"
+    );
+    let rights: String = database.value(&rights).await;
+    database
+        .run(&format!("drop owned by {role}; drop role {role}"))
+        .await;
+    assert_eq!(rights, "truefalsetrue");
+}
+
+#[tokio::test]
 async fn a_rotation_waits_for_writers_from_before_it_and_can_be_resumed() {
     let database = Database::with_pipeline("orders").await;
     let (mut early, mut late) = (

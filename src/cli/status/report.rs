@@ -10,6 +10,7 @@ use onceonly::filter::redis::RedisReport;
 use onceonly::ledger::postgres::report::Sizes;
 use onceonly::ledger::postgres::{self, Difference};
 use onceonly::outcome::{Outcome, Tally};
+use onceonly::retention::Generation;
 use onceonly::span;
 use serde::{Serialize, Serializer};
 
@@ -79,7 +80,22 @@ pub(super) struct Ledger {
     /// An estimate; null where there is none yet.
     pub(super) rows: Option<i64>,
     pub(super) bytes: i64,
+    /// By the estimate; null where there is none yet, or nothing to divide by.
+    pub(super) bytes_per_id: Option<i64>,
     pub(super) generations: i64,
+    /// From the oldest to the one that is written to.
+    pub(super) ages: Vec<Age>,
+}
+
+/// One generation.
+#[derive(Serialize)]
+pub(super) struct Age {
+    pub(super) generation: i32,
+    /// The pipeline's own time from which on it holds every id; null until that is noted.
+    pub(super) since: Option<Timestamp>,
+    /// An estimate.
+    pub(super) ids: u64,
+    pub(super) bytes: u64,
 }
 
 /// Counts by the outcomes' names, in their order, with the sums that people ask for.
@@ -120,7 +136,7 @@ impl Report {
             partitions: kept.map(|kept| partitions(&kept.positions, log, file)),
             outcomes: kept.map(|_| Outcomes(sum)),
             conflicts: kept.map(|_| conflicts),
-            ledger: sizes.map(ledger),
+            ledger: kept.map(ledger),
             waiting: sizes.map(|sizes| sizes.waiting),
             next_due: sizes.and_then(|sizes| sizes.next_due),
             dead: sizes.map(|sizes| sizes.dead),
@@ -194,8 +210,17 @@ fn fingerprint(kept: &Kept, found: &Found) -> Fingerprint {
     }
 }
 
-fn ledger(sizes: Sizes) -> Ledger {
+fn ledger(kept: &Kept) -> Ledger {
+    let sizes: &Sizes = &kept.sizes;
+    let age = |generation: &Generation| Age {
+        generation: generation.number,
+        since: (generation.event_time_ms).and_then(|ms| Timestamp::from_millisecond(ms).ok()),
+        ids: generation.ids,
+        bytes: generation.bytes,
+    };
     Ledger {
+        bytes_per_id: (sizes.ledger_rows > 0).then(|| sizes.ledger_bytes / sizes.ledger_rows),
+        ages: kept.generations.iter().map(age).collect(),
         rows: (sizes.ledger_rows >= 0).then_some(sizes.ledger_rows),
         bytes: sizes.ledger_bytes,
         generations: sizes.generations,

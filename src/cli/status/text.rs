@@ -6,7 +6,7 @@ use bytesize::ByteSize;
 use onceonly::outcome::{Outcome, Tally};
 
 use super::partition::Partition;
-use super::report::{Redis, Report, Service};
+use super::report::{Age, Redis, Report, Service};
 use crate::cli::output;
 
 pub(super) fn text(report: &Report, verbose: bool) -> String {
@@ -20,6 +20,9 @@ pub(super) fn text(report: &Report, verbose: bool) -> String {
             if verbose {
                 parts.push(details(partitions));
             }
+        }
+        if verbose && let Some(ledger) = &report.ledger {
+            parts.push(generations(&ledger.ages));
         }
         parts.extend(partitions.iter().filter_map(stopped));
     }
@@ -39,9 +42,10 @@ fn services(report: &Report) -> String {
     table.add_row(["Kafka", &service(&report.kafka, unknown)]);
     table.add_row(["Redis", &redis(report.redis.as_ref())]);
     if let Some(ledger) = &report.ledger {
-        let ids = match ledger.rows {
-            Some(rows) => format!("about {rows} ids"),
-            None => "ids not counted yet".to_owned(),
+        let ids = match (ledger.rows, ledger.bytes_per_id) {
+            (Some(rows), Some(each)) => format!("about {rows} ids of {each} bytes"),
+            (Some(rows), None) => format!("about {rows} ids"),
+            (None, _) => "ids not counted yet".to_owned(),
         };
         let bytes = ByteSize(ledger.bytes.unsigned_abs());
         let kept = report.fingerprint.as_ref().map_or("", |f| &f.retention);
@@ -155,6 +159,21 @@ fn outcomes(report: &Report) -> String {
         table.add_row([
             "conflicts",
             &format!("{conflicts} (known ids with another body)"),
+        ]);
+    }
+    table.trim_fmt()
+}
+
+/// The ledger's generations.
+fn generations(ages: &[Age]) -> String {
+    let mut table = output::table();
+    table.set_header(["generation", "complete since", "ids", "size"]);
+    for age in ages {
+        table.add_row([
+            age.generation.to_string(),
+            age.since.map_or("not noted yet".to_owned(), output::time),
+            format!("about {}", age.ids),
+            ByteSize(age.bytes).to_string(),
         ]);
     }
     table.trim_fmt()

@@ -10,7 +10,7 @@ use super::settings::PostgresSettings;
 use super::statement::Sql;
 use crate::error::Error;
 
-const MIGRATIONS: [(i64, &str, &str); 5] = [
+const MIGRATIONS: [(i64, &str, &str); 6] = [
     (
         1,
         "pipeline",
@@ -35,6 +35,11 @@ const MIGRATIONS: [(i64, &str, &str); 5] = [
         5,
         "rotation",
         include_str!("../../../sql/migrations/0005_rotation.sql"),
+    ),
+    (
+        6,
+        "forgetting",
+        include_str!("../../../sql/migrations/0006_forgetting.sql"),
     ),
 ];
 

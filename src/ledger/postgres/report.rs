@@ -9,10 +9,12 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::pipeline::{Fingerprint, recorded};
+use super::rotation::ages;
 use super::session::{Session, get};
 use super::settings::PostgresSettings;
 use crate::error::Error;
 use crate::outcome::{Outcome, Tally};
+use crate::retention::Generation;
 
 const POSITIONS: &str = include_str!("../../../sql/report/positions.sql");
 const FINGERPRINT: &str = include_str!("../../../sql/report/fingerprint.sql");
@@ -152,6 +154,11 @@ pub struct DeadLetterFilter {
 }
 
 impl Observer {
+    /// The ledger's generations that are looked into, from the oldest to the current one.
+    pub async fn generations(&mut self) -> Result<Vec<Generation>, Error> {
+        ages(&mut self.session).await
+    }
+
     /// Connects. A standby is as good as the primary to look at, but a command may be about to
     /// change something: only the primary is taken.
     pub async fn connect(settings: &PostgresSettings, pipeline: &str) -> Result<Self, Error> {

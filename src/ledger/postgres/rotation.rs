@@ -38,6 +38,8 @@ use super::session::{Session, get};
 use super::settings::PostgresSettings;
 use super::statement::Generations;
 use crate::error::Error;
+use crate::event::TopicPartition;
+use crate::retention::Generation;
 
 const TRY_LOCK: &str = include_str!("../../../sql/rotation/try_lock.sql");
 const WRITE_BOTH: &str = include_str!("../../../sql/rotation/write_both.sql");
@@ -49,6 +51,10 @@ const PASS_OVER_OLDEST: &str = include_str!("../../../sql/rotation/pass_over_old
 const BIRTHS: &str = include_str!("../../../sql/rotation/births.sql");
 const RAISE_HORIZON: &str = include_str!("../../../sql/rotation/raise_horizon.sql");
 const PASSED_OVER: &str = include_str!("../../../sql/rotation/passed_over.sql");
+const AGES: &str = include_str!("../../../sql/rotation/ages.sql");
+const DATE: &str = include_str!("../../../sql/rotation/date.sql");
+const NOW: &str = include_str!("../../../sql/rotation/now.sql");
+const PLACES: &str = include_str!("../../../sql/rotation/places.sql");
 const DROP: &str = include_str!("../../../sql/rotation/drop.sql");
 const BEGIN: &str = include_str!("../../../sql/session/begin.sql");
 const COMMIT: &str = include_str!("../../../sql/session/commit.sql");
@@ -83,6 +89,38 @@ impl Rotator {
     pub async fn generations(&mut self) -> Result<Generations, Error> {
         self.session.generations = None;
         generations(&mut self.session).await
+    }
+
+    /// The generations that claims look into, from the oldest to the current one.
+    pub async fn ages(&mut self) -> Result<Vec<Generation>, Error> {
+        ages(&mut self.session).await
+    }
+
+    /// The database's clock, in milliseconds since the epoch.
+    pub async fn now_ms(&mut self) -> Result<i64, Error> {
+        let query = self.session.sql.query(NOW);
+        let row = self.session.fetch_one("read the clock", query).await?;
+        get(&row, "now_ms")
+    }
+
+    /// Where each partition stands: its next offset, and the time of its last record where it has
+    /// one.
+    pub async fn places(&mut self) -> Result<Vec<(TopicPartition, i64, Option<i64>)>, Error> {
+        let query = self.session.query(PLACES);
+        let rows = self.session.fetch_all("read positions", query).await?;
+        let place = |row| {
+            let (topic, partition) = (get::<&str>(row, "topic")?, get(row, "partition")?);
+            let at = TopicPartition::new(topic, partition);
+            Ok((at, get(row, "next_offset")?, get(row, "event_time_ms")?))
+        };
+        rows.iter().map(place).collect()
+    }
+
+    /// Notes where in the pipeline's own time a generation was complete, unless that is noted.
+    pub async fn date(&mut self, generation: i32, time_ms: i64) -> Result<(), Error> {
+        let query = self.session.query(DATE).bind(generation).bind(time_ms);
+        self.session.execute("date a generation", query).await?;
+        Ok(())
     }
 
     /// Begins the next generation, or ends a rotation that was interrupted.
@@ -130,7 +168,11 @@ impl Rotator {
         for row in &rows {
             let query = self.session.query(RAISE_HORIZON).bind(generation);
             let query = query.bind(get::<i32>(row, "source")?);
-            self.session.execute("raise a horizon", query).await?;
+            let raised = self.session.fetch_all("raise a horizon", query).await?;
+            if raised.is_empty() {
+                let (topic, partition) = (get::<&str>(row, "topic")?, get(row, "partition")?);
+                return Err(taken_back(&TopicPartition::new(topic, partition)));
+            }
         }
         Ok(())
     }
@@ -174,6 +216,27 @@ impl Rotator {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
+}
+
+pub(super) async fn ages(session: &mut Session) -> Result<Vec<Generation>, Error> {
+    let query = session.query(AGES);
+    let rows = session.fetch_all("look at the generations", query).await?;
+    let generation = |row| {
+        Ok(Generation {
+            number: get(row, "generation")?,
+            event_time_ms: get(row, "event_time_ms")?,
+            bytes: get::<i64>(row, "bytes")?.unsigned_abs(),
+            ids: get::<i64>(row, "ids")?.unsigned_abs(),
+        })
+    };
+    rows.iter().map(generation).collect()
+}
+
+fn taken_back(at: &TopicPartition) -> Error {
+    Error::transient(format!(
+        "nothing is forgotten before {at} has read again what it was taken back over: its records \
+         there need the ids that are due to be forgotten"
+    ))
 }
 
 fn held_back(xid: i64, patience: Duration) -> Error {

@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::desk::lock;
 use super::native;
 use super::settings::{KafkaSettings, refused};
+use super::starts::Starts;
 use crate::error::Error;
 use crate::event::TopicPartition;
 
@@ -29,6 +30,7 @@ const POLL_TIMEOUT: Duration = Duration::from_millis(20);
 /// A client that only looks: it joins no group, reads no record and commits nothing.
 pub struct KafkaLog {
     asker: Option<Asker>,
+    starts: Starts,
 }
 
 /// What a topic's log holds.
@@ -71,7 +73,15 @@ impl KafkaLog {
             brokers: settings.brokers.clone(),
             timeout,
         };
-        Ok(Self { asker: Some(asker) })
+        Ok(Self {
+            asker: Some(asker),
+            starts: Starts::new(settings)?,
+        })
+    }
+
+    /// Whether the settings name the topic, or a pattern of theirs finds it.
+    pub fn reads(&self, topic: &str) -> bool {
+        self.starts.reads(topic)
     }
 
     /// Asks for topics; with none it asks only whether a broker answers.

@@ -44,6 +44,12 @@ impl Starts {
         })
     }
 
+    /// Whether the configuration names the topic, or a pattern finds it.
+    pub(super) fn reads(&self, topic: &str) -> bool {
+        let found = |pattern: &Regex| pattern.is_match(topic);
+        self.named.iter().any(|named| named == topic) || self.patterns.iter().any(found)
+    }
+
     /// As [`crate::source::Source::starts`] promises.
     ///
     /// Transient where the brokers did not answer, fatal where the start does not exist.
@@ -93,11 +99,6 @@ impl Starts {
             matching.push(topic.into());
         }
         Ok(matching)
-    }
-
-    fn reads(&self, topic: &str) -> bool {
-        self.named.iter().any(|named| named == topic)
-            || self.patterns.iter().any(|pattern| pattern.is_match(topic))
     }
 }
 

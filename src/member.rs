@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::error::{Class, Error};
 use crate::filter::redis::RedisFilter;
 use crate::handler::Handler;
-use crate::ledger::postgres::{Fingerprint, PostgresLedger, PostgresSettings, register};
+use crate::ledger::postgres::{Absences, Fingerprint, PostgresLedger, PostgresSettings, register};
 use crate::pipeline::{Health, Retrier, Settings, Worker};
 use crate::retention::Retention;
 use crate::source::kafka::{KafkaHandle, KafkaLog, KafkaSource, KafkaWorkerSource};
@@ -40,6 +40,7 @@ pub struct Member<H> {
     fingerprint: Fingerprint,
     filter: Option<RedisFilter>,
     retention: Retention,
+    absences: Absences,
     /// Handed to the keeper when that begins.
     log: Option<KafkaLog>,
 }
@@ -68,6 +69,7 @@ impl<H: Handler<PgConnection> + 'static> Member<H> {
             postgres: postgres_settings(config, &name),
             filter,
             retention: assembly::retention(config),
+            absences: Absences::default(),
             log: Some(log),
         })
     }
@@ -84,9 +86,16 @@ impl<H: Handler<PgConnection> + 'static> Member<H> {
         let registered = self.register(&end).await;
         let mut tasks = JoinSet::new();
         let retrier_end = CancellationToken::new();
-        let mut keeping = None;
+        let (mut keeping, mut building) = (None, None);
         if let Ok(true) = registered {
             self.spawn(&mut tasks, &retrier_end);
+            let absences = self.absences.clone();
+            let (postgres, pipeline) = (self.postgres.clone(), self.fingerprint.pipeline.clone());
+            building = Some(tokio::spawn(absences.keep(
+                postgres,
+                pipeline,
+                retrier_end.clone(),
+            )));
             keeping = (self.keeper()).map(|keeper| tokio::spawn(keeper.run(retrier_end.clone())));
         }
         let mut result = match registered {
@@ -101,9 +110,9 @@ impl<H: Handler<PgConnection> + 'static> Member<H> {
         drop(std::mem::take(&mut self.sources));
         retrier_end.cancel();
         self.kafka.close().await;
-        if let Some(keeping) = keeping {
-            // A rotation may wait for longer than the end may take; the next keeper goes on.
-            keeping.abort();
+        // A rotation may wait for longer than the end may take; the next keeper goes on.
+        for task in keeping.into_iter().chain(building) {
+            task.abort();
         }
         while let Some(ended) = tasks.join_next().await {
             result = result.and(flatten(ended));
@@ -160,7 +169,7 @@ impl<H: Handler<PgConnection> + 'static> Member<H> {
             let worker = Worker::new(
                 source,
                 self.filter.clone(),
-                PostgresLedger::new(self.postgres.clone(), &self.fingerprint.pipeline),
+                ledger().with_absences(&self.absences),
                 Arc::clone(&self.handler),
                 Arc::clone(&self.settings),
                 Arc::clone(&self.health),

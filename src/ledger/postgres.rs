@@ -16,6 +16,7 @@ use crate::event::TopicPartition;
 use crate::filter::Receipt;
 use crate::outcome::Tally;
 
+mod absence;
 pub(crate) mod binary_copy;
 mod claim;
 mod hope;
@@ -32,6 +33,7 @@ mod statement;
 pub(crate) mod timestamp;
 mod waiting;
 
+pub use absence::Absences;
 pub use migrate::{SCHEMA_VERSION_KNOWN, migrate};
 pub use pipeline::{Difference, Fingerprint, Registered, adopt, register};
 pub use position_set::{Log, PositionSet, position_set};
@@ -64,6 +66,7 @@ pub struct PostgresLedger {
     sources: Sources,
     /// Whether this server was once found fit.
     trusted: bool,
+    absences: Absences,
     /// A lock was not to be had in time: its holder may be frozen.
     met_lock: bool,
 }
@@ -79,7 +82,14 @@ impl PostgresLedger {
             sources: Sources::new(),
             trusted: false,
             met_lock: false,
+            absences: Absences::default(),
         }
+    }
+
+    /// With filters of closed generations, which all ledgers of a process share.
+    pub fn with_absences(mut self, absences: &Absences) -> Self {
+        self.absences = absences.clone();
+        self
     }
 
     fn session(&mut self) -> Result<&mut Session, Error> {
@@ -131,7 +141,10 @@ impl Ledger for PostgresLedger {
         self.disconnect();
         let session = Session::open(&self.settings, &self.pipeline, self.trusted).await?;
         self.trusted = true;
-        self.session = Some(session);
+        self.session = Some(Session {
+            absences: self.absences.clone(),
+            ..session
+        });
         Ok(())
     }
 

@@ -1,8 +1,13 @@
 //! Batches large enough to be claimed by a copy that hopes for new ids only.
 
+use std::time::Duration;
+
+use onceonly::ledger::postgres::{Absences, PostgresLedger};
 use onceonly::ledger::{Fate, Ledger};
+use tokio_util::sync::CancellationToken;
 
 use crate::locks::someone_waits;
+use crate::support::PATIENCE;
 use crate::support::database::Database;
 use crate::support::ledger_suite::{fates, open};
 use crate::support::rotation::rotator;
@@ -135,4 +140,79 @@ async fn copies_in_vain_leave_less_than_one_dead_row_in_a_hundred() {
         (1_000..10_000 + 600 + 113).contains(&dead),
         "{dead} dead rows"
     );
+}
+
+/// Filters of all closed generations.
+async fn built(database: &Database, closed: &[i32]) -> Absences {
+    let (absences, end) = (Absences::default(), CancellationToken::new());
+    let keeping = absences
+        .clone()
+        .keep(database.settings(), "orders".to_owned(), end.clone());
+    let keeping = tokio::spawn(keeping);
+    let until = async {
+        while absences.generations() != closed {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let waited = tokio::time::timeout(PATIENCE, until).await;
+    waited.expect("filters of the closed generations");
+    end.cancel();
+    keeping.await.expect("no panic");
+    absences
+}
+
+async fn connected(database: &Database, absences: &Absences) -> PostgresLedger {
+    let ledger = PostgresLedger::new(database.settings(), "orders");
+    let mut ledger = ledger.with_absences(absences);
+    ledger.connect().await.unwrap();
+    ledger
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_excludes_no_id_that_its_generation_holds() {
+    let database = Database::with_pipeline("orders").await;
+    let mut ledger = database.ledger("orders").await;
+    open(&mut ledger).await;
+    let mut rotator = rotator(&database).await;
+    for generation in 0..3 {
+        committed(
+            &mut ledger,
+            &ids(1000 * generation..1000 * generation + 500),
+        )
+        .await;
+        rotator.rotate().await.unwrap();
+    }
+    let absences = built(&database, &[0, 1, 2]).await;
+    let mut ledger = connected(&database, &absences).await;
+    for generation in 0..3 {
+        let range = 1000 * generation..1000 * generation + 600;
+        let seen = committed(&mut ledger, &ids(range)).await;
+        assert_eq!(seen[..500], [Fate::Applied; 500]);
+        assert_eq!(seen[500..], [Fate::New; 100]);
+    }
+    rotator.forget_oldest().await.unwrap();
+    let seen = committed(&mut ledger, &ids(0..100)).await;
+    assert_eq!(seen, [Fate::New; 100], "forgotten");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_of_another_history_excludes_nothing() {
+    let database = Database::with_pipeline("orders").await;
+    let mut ledger = database.ledger("orders").await;
+    open(&mut ledger).await;
+    committed(&mut ledger, &ids(0..100)).await;
+    rotator(&database).await.rotate().await.unwrap();
+    let absences = built(&database, &[0]).await;
+    // The database went back to before the rotation, wrote another id, and rotated again.
+    database
+        .run(
+            "insert into onceonly.ledger_1_0 (event_key, kafka_offset, applied_at, source) \
+             values ('00000000-0000-0000-0000-0000000003e8', 1, now(), 1); \
+             update onceonly.generation set born_at = now() where generation = 1",
+        )
+        .await;
+    let mut ledger = connected(&database, &absences).await;
+    let seen = committed(&mut ledger, &ids(1000..1100)).await;
+    assert_eq!(seen[0], Fate::Applied);
+    assert_eq!(seen[1..], [Fate::New; 99]);
 }

@@ -5,7 +5,8 @@
 //! by the statement that looks. As there, ids come sorted, and whoever meets an id of an open
 //! transaction waits for its end: the unique index is the same.
 //!
-//! Where older generations are looked into, that is a statement before the copy. An id that it does
+//! Where older generations are looked into, that is a statement before the copy, for the ids that
+//! their filters do not exclude (see [`super::absence`]). An id that it does
 //! not find there can be in the current one only: nobody who can be met here writes to an older one
 //! without writing to the current one too (see [`super::rotation`]), and there the copy meets it.
 
@@ -13,6 +14,7 @@ use std::collections::HashSet;
 
 use uuid::Uuid;
 
+use super::absence::Births;
 use super::binary_copy::{BinaryCopy, failed_row, push};
 use super::position::Sources;
 use super::session::{Session, answered, get};
@@ -89,7 +91,7 @@ pub(super) async fn claim(
         return Ok(None);
     }
     let known = match generations.oldest < generations.current {
-        true => known_before(session, entries).await?,
+        true => known_before(session, generations, entries).await?,
         false => HashSet::new(),
     };
     let unknown: Vec<Entry<'_>> = entries
@@ -109,9 +111,17 @@ pub(super) async fn claim(
 
 async fn known_before(
     session: &mut Session,
+    generations: Generations,
     entries: &[Entry<'_>],
 ) -> Result<HashSet<Uuid>, Error> {
-    let keys: Vec<Uuid> = entries.iter().map(|entry| entry.key.0).collect();
+    Births::learn(session, generations).await?;
+    let keys = entries.iter().map(|entry| entry.key.0);
+    let keys = session
+        .absences
+        .suspects(generations, &session.births, keys);
+    if keys.is_empty() {
+        return Ok(HashSet::new());
+    }
     let query = session.sql.query(KNOWN_BEFORE).bind(keys);
     let rows = session
         .fetch_all("look into older generations", query)

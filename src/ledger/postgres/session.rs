@@ -8,6 +8,7 @@ use sqlx::query::Query;
 use sqlx::{ConnectOptions, PgConnection, Postgres, Row};
 use tokio::time::timeout;
 
+use super::absence::{Absences, Births};
 use super::hope::Hope;
 use super::migrate::check_version;
 use super::nodelay;
@@ -34,6 +35,10 @@ pub(super) struct Session {
     /// When the open transaction began, by the server's clock: microseconds since 2000, as a
     /// `timestamptz` is sent.
     pub(super) began_at_us: i64,
+    /// Filters of closed generations.
+    pub(super) absences: Absences,
+    /// Which of them this connection's history can believe.
+    pub(super) births: Births,
     /// Whether a claim may hope that every id is new.
     pub(super) hope: Hope,
     /// Names the history that the pipeline's positions belong to.
@@ -69,6 +74,8 @@ impl Session {
             pipeline_id: id,
             generations: None,
             began_at_us: 0,
+            absences: Absences::default(),
+            births: Births::default(),
             hope: Hope::default(),
             history: get(&row, "history")?,
             answer_timeout: settings.answer_timeout(),

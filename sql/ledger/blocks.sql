@@ -1,0 +1,1 @@
+select pg_relation_size('onceonly.ledger_0') / current_setting('block_size')::bigint as blocks

@@ -136,6 +136,11 @@ pub trait Filter: Send {
 
     /// A short word on its health, for status and readiness; `Err` says what is wrong.
     fn health(&self) -> Result<(), Error>;
+
+    /// Whether there is no store to ask or to tell.
+    fn is_absent(&self) -> bool {
+        false
+    }
 }
 
 /// A filter that may be absent: then the recent set and Postgres alone decide.
@@ -184,5 +189,9 @@ impl<F: Filter> Filter for Option<F> {
 
     fn health(&self) -> Result<(), Error> {
         self.as_ref().map_or(Ok(()), Filter::health)
+    }
+
+    fn is_absent(&self) -> bool {
+        self.is_none()
     }
 }

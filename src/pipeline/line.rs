@@ -80,6 +80,7 @@ where
                 }
             }
         }
+        work.sort();
         work
     }
 
@@ -100,6 +101,9 @@ where
     }
 
     async fn probe(&mut self, work: &mut Work) {
+        if self.filter.is_absent() {
+            return;
+        }
         let plan = Plan::new(
             work,
             &work.whole(),
@@ -249,15 +253,11 @@ where
             }
             self.source.acknowledge(m.at, m.to);
         }
-        let marks = plan.marks(work);
-        for mark in &marks {
-            self.recent.insert(mark.key);
+        for index in plan.known() {
+            self.recent.insert(work.key(index));
         }
-        if !marks.is_empty() {
-            let places = places(work, &self.owned);
-            self.filter
-                .mark(receipt, &places, &plan.committed(work), &marks)
-                .await;
+        if !self.filter.is_absent() {
+            self.mark(work, plan, receipt).await;
         }
         self.unclaim_failed(work, plan).await;
         let mut tally = Tally::default();
@@ -265,6 +265,16 @@ where
         self.health.count(&tally, plan.conflicts());
         self.health.postgres_is(true);
         self.watch_failures(work, plan).await
+    }
+
+    async fn mark(&mut self, work: &Work, plan: &Plan, receipt: &Receipt) {
+        let marks = plan.marks(work);
+        if !marks.is_empty() {
+            let places = places(work, &self.owned);
+            self.filter
+                .mark(receipt, &places, &plan.committed(work), &marks)
+                .await;
+        }
     }
 
     /// Says which events failed, and stops a partition whose events fail one after another: the

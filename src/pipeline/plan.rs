@@ -1,13 +1,10 @@
 //! What one transaction is about to do with a part of a batch.
 
-use hashbrown::HashSet;
-
 use super::ownership::Ownership;
 use super::work::{Part, Work};
 use crate::event::TopicPartition;
 use crate::filter::recent::RecentSet;
 use crate::filter::{Mark, Probe};
-use crate::identity::EventKey;
 use crate::ledger::{Claim, Entry, Fate, Move, Parked, Verdict};
 use crate::outcome::{Layer, Outcome, Tally};
 
@@ -70,18 +67,37 @@ impl Plan {
             observed: observe.then(Vec::new),
         };
         plan.plan_moves(work, part, owned);
-        let mut seen = HashSet::with_capacity(part.range.len());
         for index in part.range.clone() {
-            let state = plan.look(work, index, recent, &mut seen);
+            let state = plan.look(work, index, recent);
             plan.states.push(state);
-            match state {
-                State::Open => plan.claims.push(index as u32),
-                State::Ended(Outcome::Duplicate(layer)) => plan.observe(index as u32, layer),
-                State::Ended(_) | State::Stale => {}
+        }
+        plan.meet_each_other(work, part);
+        for at in 0..plan.states.len() {
+            if let State::Ended(Outcome::Duplicate(layer)) = plan.states[at] {
+                plan.observe((plan.first + at) as u32, layer);
             }
         }
-        plan.claims.sort_unstable_by_key(|&index| work.key(index));
         plan
+    }
+
+    /// Of open records with the same id the first one read stays, unless a mark proves it applied.
+    fn meet_each_other(&mut self, work: &Work, part: &Part) {
+        self.claims.reserve(part.range.len());
+        let mut last = None;
+        for index in work.sorted(&part.range) {
+            let state = &mut self.states[index as usize - self.first];
+            if *state != State::Open {
+                continue;
+            }
+            let key = work.key(index);
+            if last.replace(key) == Some(key) {
+                *state = State::Ended(Outcome::Duplicate(Layer::Batch));
+            } else if work.probes.get(index as usize) == Some(&Probe::Proven) {
+                *state = State::Ended(Outcome::Duplicate(Layer::Redis));
+            } else {
+                self.claims.push(index);
+            }
+        }
     }
 
     /// A redelivery is dropped even then, and so is an event that waits or is dead.
@@ -128,13 +144,7 @@ impl Plan {
             .sort_by(|a, b| slices[a.slot].at.cmp(&slices[b.slot].at));
     }
 
-    fn look(
-        &self,
-        work: &Work,
-        index: usize,
-        recent: &RecentSet,
-        seen: &mut HashSet<EventKey>,
-    ) -> State {
+    fn look(&self, work: &Work, index: usize, recent: &RecentSet) -> State {
         let event = work.batch.event(index);
         let Some(from) = self.froms[event.slot()] else {
             return State::Stale;
@@ -145,15 +155,8 @@ impl Plan {
         if work.skipped[index] {
             return State::Ended(Outcome::Skipped);
         }
-        let key = work.ids.key(index);
-        if recent.contains(key) {
+        if recent.contains(work.ids.key(index)) {
             return State::Ended(Outcome::Duplicate(Layer::Recent));
-        }
-        if !seen.insert(key) {
-            return State::Ended(Outcome::Duplicate(Layer::Batch));
-        }
-        if work.probes.get(index) == Some(&Probe::Proven) {
-            return State::Ended(Outcome::Duplicate(Layer::Redis));
         }
         State::Open
     }
@@ -323,23 +326,28 @@ impl Plan {
             })
     }
 
-    /// What to mark after the commit: applied events, and duplicates that only the ledger knew.
-    pub fn marks<'a>(&self, work: &'a Work) -> Vec<Mark<'a>> {
-        let mark = |(index, outcome)| {
+    /// What is known to be applied after the commit: new events, and duplicates that only the ledger
+    /// knew.
+    pub fn known(&self) -> impl Iterator<Item = u32> {
+        self.outcomes().filter_map(|(index, outcome)| {
             let known = matches!(
                 outcome,
                 Outcome::Applied | Outcome::Duplicate(Layer::Ledger)
             );
-            let overwrite = work.probes.get(index as usize) != Some(&Probe::Unknown);
-            known.then(|| Mark {
-                scope: work.scope(work.event(index)),
-                id: work.id_text(index),
-                key: work.key(index),
-                place: work.event(index).slot() as u32,
-                overwrite,
-            })
+            known.then_some(index)
+        })
+    }
+
+    /// What to mark after the commit.
+    pub fn marks<'a>(&self, work: &'a Work) -> Vec<Mark<'a>> {
+        let mark = |index| Mark {
+            scope: work.scope(work.event(index)),
+            id: work.id_text(index),
+            key: work.key(index),
+            place: work.event(index).slot() as u32,
+            overwrite: work.probes.get(index as usize) != Some(&Probe::Unknown),
         };
-        self.outcomes().filter_map(mark).collect()
+        self.known().map(mark).collect()
     }
 
     /// The position that each slice's mark cites.

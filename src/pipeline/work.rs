@@ -15,6 +15,8 @@ use crate::ledger::{Entry, Failure};
 pub(super) struct Work {
     pub batch: Batch,
     pub ids: Ids,
+    /// All records by key, those of the same key as they were read.
+    by_key: Vec<u32>,
     id_scope: Scope,
     /// What the filter said of each record.
     pub probes: Vec<Probe>,
@@ -40,10 +42,27 @@ impl Work {
             batch,
             id_scope,
             ids: Ids::default(),
+            by_key: Vec::new(),
             probes: vec![Probe::Unknown; records],
             skipped: vec![false; records],
             condemned: HashMap::new(),
         }
+    }
+
+    /// Sorts the records, once all of them have an id.
+    pub fn sort(&mut self) {
+        let key = |index: u32| self.ids.key(index as usize).0.as_u128();
+        let mut keys: Vec<(u128, u32)> = (0..self.batch.len() as u32)
+            .map(|index| (key(index), index))
+            .collect();
+        keys.sort_unstable();
+        self.by_key = keys.into_iter().map(|(_, index)| index).collect();
+    }
+
+    /// Records of a range by key, those of the same key as they were read.
+    pub fn sorted(&self, range: &Range<usize>) -> impl Iterator<Item = u32> {
+        let within = |index: &u32| range.contains(&(*index as usize));
+        self.by_key.iter().copied().filter(within)
     }
 
     /// The whole batch as one part.
@@ -152,4 +171,32 @@ pub(super) fn places(work: &Work, owned: &Ownership) -> Vec<Place> {
         .iter()
         .map(|slice| place(&slice.at))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::event::Incoming;
+
+    #[test]
+    fn records_of_one_key_stay_as_they_were_read() {
+        let mut batch = Batch::new();
+        let slot = batch.slice(&TopicPartition::new("orders", 0), 1);
+        let mut work = Work::new(Batch::new(), Scope::Pipeline);
+        for (offset, key) in (0..).zip([2, 1, 2, 1, 2]) {
+            let record = Incoming {
+                offset,
+                ..Incoming::default()
+            };
+            batch.push(slot, record, std::iter::empty());
+            let key = EventKey(Uuid::from_u128(key));
+            work.ids.push("", key, Found::Id);
+        }
+        work.batch = batch;
+        work.sort();
+        assert_eq!(work.sorted(&(0..5)).collect::<Vec<_>>(), [1, 3, 0, 2, 4]);
+        assert_eq!(work.sorted(&(1..4)).collect::<Vec<_>>(), [1, 3, 2]);
+    }
 }

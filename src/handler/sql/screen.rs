@@ -120,12 +120,18 @@ fn code_unit(json: &[u8], at: usize) -> Option<u16> {
     u16::from_str_radix(digits, 16).ok()
 }
 
-/// Numbers that no `numeric` holds. Short ones without an exponent always fit, so that most
-/// payloads are not looked at again.
+/// Numbers that no `numeric` holds. Short ones with a short exponent or none always fit, so that
+/// most payloads are not looked at again.
 fn screen_numbers(json: &[u8]) -> Option<Failure> {
-    let is_exponent = |at: usize| at > 0 && json.get(at - 1).is_some_and(u8::is_ascii_digit);
-    let fits = json.len() as i64 <= NUMERIC_FRACTION_DIGITS;
-    if fits && !memchr2_iter(b'e', b'E', json).any(is_exponent) {
+    let bytes = json.len() as i64;
+    let fits = bytes <= NUMERIC_FRACTION_DIGITS;
+    let fits_with_four_digits = bytes + 9_999 <= NUMERIC_FRACTION_DIGITS;
+    let may_not_fit = |at: usize| match exponent_digits(json, at) {
+        0 => false,
+        1..=4 => !fits_with_four_digits,
+        _ => true,
+    };
+    if fits && !memchr2_iter(b'e', b'E', json).any(may_not_fit) {
         return None;
     }
     let mut at = 0;
@@ -148,6 +154,19 @@ fn screen_numbers(json: &[u8]) -> Option<Failure> {
         };
     }
     None
+}
+
+/// Digits of the exponent whose letter is here; 0 where it is none. In a string it only looks so.
+fn exponent_digits(json: &[u8], at: usize) -> usize {
+    if at == 0 || !json.get(at - 1).is_some_and(u8::is_ascii_digit) {
+        return 0;
+    }
+    let rest = json.get(at + 1..).unwrap_or_default();
+    let rest = match rest {
+        [b'+' | b'-', digits @ ..] => digits,
+        digits => digits,
+    };
+    rest.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
 /// Bytes of the string that begins here, both quotes included.
@@ -208,7 +227,7 @@ mod tests {
 
     #[test]
     fn each_way_to_be_broken_has_its_word() {
-        let cases: [(&[u8], &str); 8] = [
+        let cases: [(&[u8], &str); 9] = [
             (b"{\"a\":\"\xc3\x28\"}", "invalid-utf-8"),
             (b"", "invalid-json"),
             (b"{} x", "invalid-json"),
@@ -217,6 +236,7 @@ mod tests {
             (br#"["\ud800\ud800"]"#, "lone-surrogate"),
             (br#"["\udc00"]"#, "lone-surrogate"),
             (b"[1e131072]", "number-out-of-range"),
+            (b"[0.1e-16383]", "number-out-of-range"),
         ];
         for (json, expected) in cases {
             assert_eq!(code(json).as_deref(), Some(expected), "{json:?}");
@@ -235,6 +255,13 @@ mod tests {
         ] {
             assert_eq!(code(json), None, "{json}");
         }
+    }
+
+    #[test]
+    fn a_short_exponent_counts_behind_many_digits() {
+        let number = |digits| format!("[0.{}e-9999]", "1".repeat(digits));
+        assert_eq!(code(number(6384)), None);
+        assert_eq!(code(number(6385)).as_deref(), Some("number-out-of-range"));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! not find there can be in the current one only: nobody who can be met here writes to an older one
 //! without writing to the current one too (see [`super::rotation`]), and there the copy meets it.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use uuid::Uuid;
@@ -94,11 +95,13 @@ pub(super) async fn claim(
         true => known_before(session, generations, entries).await?,
         false => HashSet::new(),
     };
-    let unknown: Vec<Entry<'_>> = entries
-        .iter()
-        .filter(|entry| !known.contains(&entry.key.0))
-        .copied()
-        .collect();
+    let unknown: Cow<'_, [Entry<'_>]> = match known.is_empty() {
+        true => entries.into(),
+        false => {
+            let is_unknown = |entry: &&Entry<'_>| !known.contains(&entry.key.0);
+            entries.iter().filter(is_unknown).copied().collect()
+        }
+    };
     session.raw("set a savepoint", HOPE).await?;
     if copy(session, &unknown, sources).await? {
         session.raw("release a savepoint", FULFIL).await?;

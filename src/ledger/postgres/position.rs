@@ -23,7 +23,7 @@ const SOURCES: &str = include_str!("../../../sql/position/sources.sql");
 const STOP: &str = include_str!("../../../sql/position/stop.sql");
 
 /// Short names of partitions in the ledger.
-pub(super) type Sources = HashMap<TopicPartition, i32>;
+pub(super) type Sources = hashbrown::HashMap<TopicPartition, i32>;
 
 /// Topics and partitions as two arrays.
 fn columns<'a>(partitions: impl Iterator<Item = &'a TopicPartition>) -> (Vec<&'a str>, Vec<i32>) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -29,6 +29,9 @@ const LOOKS_PER_GENERATION: u32 = 20;
 /// How long a rotation waits for transactions that were open before it; then it is tried again.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long it may fail before that is told, each time: lost connections are told elsewhere.
+const ALARM_AFTER: Duration = Duration::from_secs(60);
+
 /// How many chores one look may find: catching up is a few rotations and forgettings.
 const CHORES_MAX: usize = 200;
 
@@ -50,14 +53,14 @@ struct Looked {
 }
 
 impl Keeper {
-    /// Runs until `end`. What fails is told once and tried again: the line does not depend on it.
+    /// Runs until `end`. What fails is told once a minute and tried again: the line does not depend on it.
     pub(super) async fn run(self, end: CancellationToken) {
         let slice = self.retention.retention / self.retention.generations.max(1);
         let every = (slice / LOOKS_PER_GENERATION).clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX);
         let mut tick = interval(every);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut rotator = None;
-        let (mut told_error, mut told_held) = (String::new(), None);
+        let (mut failing_since, mut told_held) = (None, None);
         loop {
             tokio::select! {
                 () = end.cancelled() => return,
@@ -68,18 +71,20 @@ impl Keeper {
                 looked = self.look_after(&mut rotator) => looked,
             };
             match looked {
-                Ok(None) => self.note(None),
+                Ok(None) => {
+                    failing_since = None;
+                    self.note(None);
+                }
                 Ok(Some(looked)) => {
-                    told_error.clear();
+                    failing_since = None;
                     self.tell(&looked, &mut told_held);
                 }
                 Err(error) => {
                     rotator = None;
                     self.note(None);
-                    let text = error.to_string();
-                    if text != told_error {
-                        warn!("the ledger's memory is not kept for now; trying again: {text}");
-                        told_error = text;
+                    if failing_since.get_or_insert_with(Instant::now).elapsed() >= ALARM_AFTER {
+                        failing_since = None;
+                        warn!("the ledger forgets nothing for now; trying again: {error}");
                     }
                 }
             }
@@ -173,8 +178,8 @@ impl Keeper {
     /// Tells when a backlog holds forgetting up, and when it no longer does.
     fn tell(&self, looked: &Looked, told: &mut Option<TopicPartition>) {
         let bytes: u64 = looked.generations.iter().map(|g| g.bytes).sum();
-        let due = |time_ms| self.retention.due(time_ms, &looked.generations).is_some();
-        let held = !due(looked.time_ms) && due(Some(looked.now_ms));
+        let due = |time_ms| self.retention.due(time_ms, &looked.generations);
+        let held = due(Some(looked.now_ms)) == Some(Chore::Forget);
         self.note(Some(LedgerState {
             bytes,
             forgetting_held: held,

@@ -17,8 +17,8 @@ use crate::retention::Retention;
 use crate::retry::RetryPolicy;
 use crate::source::kafka::{KafkaSettings, Start};
 
-/// How many applied ids a worker remembers: 10 to 20 MB.
-const RECENT_IDS: usize = 500_000;
+/// How many applied ids a worker remembers: 5 to 10 MB.
+const RECENT_IDS: usize = 250_000;
 
 /// How far tries are apart while Postgres does not answer.
 const RECONNECT: Backoff = Backoff {

@@ -100,6 +100,17 @@ impl Batch {
         Self::default()
     }
 
+    /// An empty batch with room for as much as another one holds: batches that follow each other
+    /// are much alike, and one that grows step by step takes up to twice its bytes.
+    pub fn as_large_as(other: &Self) -> Self {
+        let more = |len: usize| len + len / 16;
+        Self {
+            slices: Vec::new(),
+            records: Vec::with_capacity(other.records.len()),
+            arena: Vec::with_capacity(more(other.arena.len())),
+        }
+    }
+
     /// The number of records.
     pub fn len(&self) -> usize {
         self.records.len()

@@ -46,7 +46,9 @@ struct Mail {
 impl Mail {
     fn seal(&mut self) {
         if !self.filling.is_empty() {
-            self.ready.push_back(std::mem::take(&mut self.filling));
+            let next = Batch::as_large_as(&self.filling);
+            self.ready
+                .push_back(std::mem::replace(&mut self.filling, next));
         }
         self.filling_since = None;
     }

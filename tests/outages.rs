@@ -5,6 +5,8 @@ mod support;
 
 #[path = "outages/events.rs"]
 mod events;
+#[path = "outages/failover.rs"]
+mod failover;
 #[path = "outages/kafka.rs"]
 mod kafka;
 #[path = "outages/members.rs"]

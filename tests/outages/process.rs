@@ -2,14 +2,14 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::support::PATIENCE;
+use crate::support::{PATIENCE, free_port};
 
 /// `onceonly run` with a configuration of its own. It does not outlive the test.
 pub struct Process {
@@ -145,11 +145,4 @@ impl Drop for Process {
             eprintln!("--- log of member {}:\n{}", self.id(), self.log());
         }
     }
-}
-
-/// Below those that the system gives to anyone, so that it stays free.
-fn free_port() -> u16 {
-    let mut candidates = (0..1000).map(|_| rand::random_range(10_000..32_000));
-    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
-    candidates.find(is_free).expect("a free port")
 }

@@ -35,7 +35,11 @@ pub struct Scene {
 impl Scene {
     /// A topic and a migrated database of its own.
     pub async fn set(partitions: i32) -> Self {
-        let database = Database::migrated().await;
+        Self::over(Database::migrated().await, partitions).await
+    }
+
+    /// A topic of its own, and a database.
+    pub async fn over(database: Database, partitions: i32) -> Self {
         Self {
             topic: support::topic("outage", partitions).await,
             brokers: support::brokers(),
@@ -208,6 +212,29 @@ impl Scene {
             assert!(begun.elapsed() < BOUND, "{consumed} of {records}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// What the group has committed in Kafka, by partition; negative where it has nothing.
+    pub async fn committed(&self) -> Vec<i64> {
+        let (topic, partitions) = (self.topic.clone(), self.partitions);
+        let ask = move || support::committed(&topic, &topic, partitions);
+        tokio::task::spawn_blocking(ask).await.expect("an answer")
+    }
+
+    /// Waits until records are consumed beyond those that are by now.
+    pub async fn flows(&self) {
+        let consumed = self.consumed().await;
+        self.until_consumed_at_least(consumed + 1).await;
+    }
+
+    /// Waits until records are consumed beyond those that are by now, and tells how long it took
+    /// since the fault struck, or ended where nothing can be done before.
+    pub async fn flows_again(&self, since: Instant, fault: &str) {
+        self.flows().await;
+        println!(
+            "flow resumed {:.1} s after: {fault}",
+            since.elapsed().as_secs_f64()
+        );
     }
 
     /// Every id produced has one effect, and there is no other effect, in a table whose first

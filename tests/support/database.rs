@@ -17,6 +17,8 @@ use super::service;
 pub struct Database {
     server: PgConnectOptions,
     name: String,
+    /// Whether the server outlives the test.
+    is_shared: bool,
 }
 
 impl Database {
@@ -27,11 +29,37 @@ impl Database {
 
     /// An empty database, created with further options.
     pub async fn with_options(options: &str) -> Self {
-        let url = service("DATABASE_URL");
-        let server = PgConnectOptions::from_str(&url).expect("DATABASE_URL names a server");
+        Self::create(&service("DATABASE_URL"), options, true).await
+    }
+
+    /// A database with onceonly's tables on a server of the test's own, with which it ends.
+    pub async fn migrated_at(server_url: &str) -> Self {
+        let database = Self::create(server_url, "", false).await;
+        migrate(&database.settings())
+            .await
+            .expect("a migrated schema");
+        database
+    }
+
+    /// From now on the database of this name is meant.
+    pub fn renamed(&mut self, name: &str) {
+        self.name = name.to_owned();
+    }
+
+    async fn create(server_url: &str, options: &str, is_shared: bool) -> Self {
+        let server = PgConnectOptions::from_str(server_url).expect("the address of a server");
         let name = format!("test_{}", uuid::Uuid::new_v4().simple());
         execute(&server, &format!("create database {name} {options}")).await;
-        Self { server, name }
+        Self {
+            server,
+            name,
+            is_shared,
+        }
+    }
+
+    /// From now on the database of this name on another server is meant.
+    pub fn moved_to(&mut self, server_url: &str) {
+        self.server = PgConnectOptions::from_str(server_url).expect("the address of a server");
     }
 
     /// A database with onceonly's tables.
@@ -129,6 +157,9 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
+        if !self.is_shared {
+            return;
+        }
         let (server, name) = (self.server.clone(), self.name.clone());
         let dropped = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()

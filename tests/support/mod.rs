@@ -10,16 +10,18 @@ pub mod ledger_suite;
 pub mod line;
 pub mod logs;
 pub mod pooler;
+pub mod postgres_server;
 pub mod proxy;
 pub mod redis_server;
 pub mod rotation;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
@@ -48,6 +50,13 @@ pub fn brokers() -> String {
 /// A name that no other test has.
 pub fn unique(prefix: &str) -> String {
     format!("{prefix}-{}", Uuid::new_v4().simple())
+}
+
+/// A port below those that the system gives to anyone: a server keeps it while it is down.
+pub fn free_port() -> u16 {
+    let mut candidates = (0..1000).map(|_| rand::random_range(10_000..32_000));
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    candidates.find(is_free).expect("a free port")
 }
 
 /// A client's configuration that names only the brokers.
@@ -202,6 +211,23 @@ pub async fn delete_records(topic: &str, partition: i32, before: i64) {
     for element in answer.elements() {
         element.error().expect("records deleted");
     }
+}
+
+/// What a group has committed for each partition of a topic; negative where it has nothing.
+pub fn committed(group: &str, topic: &str, partitions: i32) -> Vec<i64> {
+    let consumer: BaseConsumer = client(&brokers())
+        .set("group.id", group)
+        .create()
+        .expect("a consumer");
+    let mut list = TopicPartitionList::new();
+    for partition in 0..partitions {
+        list.add_partition(topic, partition);
+    }
+    let list = consumer
+        .committed_offsets(list, PATIENCE)
+        .expect("an answer");
+    let offset = |offset: Offset| offset.to_raw().unwrap_or(-1);
+    list.elements().iter().map(|e| offset(e.offset())).collect()
 }
 
 /// Commits an offset with metadata of any bytes, which no client library writes: one request of

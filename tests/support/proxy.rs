@@ -34,6 +34,7 @@ pub enum Fault {
 /// A proxy on a port of its own, which ends with its handle.
 pub struct Proxy {
     address: SocketAddr,
+    upstream: watch::Sender<String>,
     fault: watch::Sender<Fault>,
     abandoned: watch::Sender<u64>,
     shared: Arc<Shared>,
@@ -73,6 +74,7 @@ impl Proxy {
     async fn begin(upstream: String, advertised_port: Option<u16>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
+        let upstream = watch::Sender::new(upstream);
         let fault = watch::Sender::new(Fault::None);
         let abandoned = watch::Sender::new(0);
         let shared = Arc::new(Shared {
@@ -81,13 +83,14 @@ impl Proxy {
         });
         let accepting = tokio::spawn(accept(
             listener,
-            upstream,
+            upstream.subscribe(),
             fault.clone(),
             abandoned.clone(),
             shared.clone(),
         ));
         Self {
             address,
+            upstream,
             fault,
             abandoned,
             shared,
@@ -108,6 +111,11 @@ impl Proxy {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// New connections go to another server; those that stand are not concerned.
+    pub fn redirect(&self, upstream: impl Into<String>) {
+        self.upstream.send_replace(upstream.into());
     }
 
     /// From now on this happens, on connections that stand too.
@@ -152,7 +160,7 @@ impl Drop for Proxy {
 
 async fn accept(
     listener: TcpListener,
-    upstream: String,
+    upstream: watch::Receiver<String>,
     fault: watch::Sender<Fault>,
     abandoned: watch::Sender<u64>,
     shared: Arc<Shared>,
@@ -164,7 +172,8 @@ async fn accept(
             continue;
         };
         let number = shared.connections.fetch_add(1, Ordering::SeqCst) + 1;
-        let (upstream, fault, shared) = (upstream.clone(), fault.subscribe(), shared.clone());
+        let upstream = upstream.borrow().clone();
+        let (fault, shared) = (fault.subscribe(), shared.clone());
         let mut abandoned = abandoned.subscribe();
         connections.spawn(async move {
             let Ok(server) = TcpStream::connect(&upstream).await else {

@@ -1,6 +1,5 @@
 //! A Redis of a test's own, to break.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
 
-use super::PATIENCE;
+use super::{PATIENCE, free_port};
 
 /// A `redis-server` on a free port with its data in a folder of its own; both end with the handle.
 pub struct RedisServer {
@@ -100,13 +99,6 @@ impl RedisServer {
     pub async fn admin(&self) -> MultiplexedConnection {
         admin(&self.url()).await
     }
-}
-
-/// Below those that the system gives to anyone: the server keeps it while it is down.
-fn free_port() -> u16 {
-    let mut candidates = (0..1000).map(|_| rand::random_range(10_000..32_000));
-    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
-    candidates.find(is_free).expect("a free port")
 }
 
 /// A connection to look behind the filter's back with.

@@ -31,6 +31,7 @@ mod run;
 mod signals;
 mod stack;
 mod status;
+mod verify;
 mod worker;
 
 /// How long a command waits for each answer of Kafka.
@@ -95,6 +96,7 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 enum Command {
     Run(run::Run),
     Status(status::Status),
+    Verify(verify::Verify),
     DeadLetters(dead_letters::DeadLetters),
     Position(position::Position),
     Pipeline(pipeline::Pipeline),
@@ -114,6 +116,7 @@ impl Command {
         match self {
             Self::Run(command) => command.run(global).await,
             Self::Status(command) => command.run(global).await,
+            Self::Verify(command) => command.run(global).await,
             Self::DeadLetters(command) => command.run(global).await,
             Self::Position(command) => command.run(global).await,
             Self::Pipeline(command) => command.run(global).await,

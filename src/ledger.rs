@@ -22,6 +22,7 @@ use crate::filter::Receipt;
 use crate::identity::{EventKey, Ids};
 use crate::outcome::Tally;
 
+pub mod id_state;
 pub mod memory;
 pub mod postgres;
 

@@ -54,3 +54,5 @@ pub mod shutdown;
 pub mod source;
 pub mod span;
 pub mod telemetry;
+#[cfg(feature = "kafka")]
+pub mod verify;

@@ -77,6 +77,12 @@ impl Settings {
         self.retry.judge(attempts_made, &mut rand::rng())
     }
 
+    /// Whether a record is consumed without any effect: a tombstone, or one without an id.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn passes_over(&self, event: &Event<'_>, found: Found) -> bool {
+        matches!(self.sort(event, found), Sort::Skip)
+    }
+
     /// What the configuration says of a record, before the handler is asked.
     fn sort(&self, event: &Event<'_>, found: Found) -> Sort {
         let failure = |code: &str, message: String| {

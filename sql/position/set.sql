@@ -10,6 +10,8 @@ update onceonly.position p
 set next_offset = $4,
     high_water = case when $5 then $4 else greatest(p.high_water, $4) end,
     horizon = case when $5 then 0 else p.horizon end,
+    -- One that is not known stays so.
+    start_offset = case when $5 or $4 < p.start_offset then $4 else p.start_offset end,
     epoch = p.epoch + 1,
     owner = null,
     owner_name = null,

@@ -5,6 +5,10 @@ set epoch = p.epoch + 1,
     owner_name = $3,
     next_offset = t.next_offset,
     high_water = greatest(p.high_water, t.next_offset),
+    -- One that is not known stays so.
+    start_offset = case
+        when t.next_offset < p.start_offset then t.next_offset else p.start_offset
+    end,
     topic_id = t.topic_id,
     cluster_id = t.cluster_id,
     stopped = t.stopped,

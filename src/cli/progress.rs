@@ -1,4 +1,4 @@
-//! What `demo` and `bench` say on standard error while they run.
+//! What long commands say on standard error while they run.
 
 use std::time::Duration;
 

@@ -19,6 +19,8 @@ use crate::outcome::Tally;
 mod absence;
 pub(crate) mod binary_copy;
 mod claim;
+#[cfg(feature = "kafka")]
+pub(crate) mod comparison;
 mod hope;
 mod migrate;
 mod nodelay;

@@ -27,6 +27,7 @@ mod mailbox;
 mod membership;
 mod native;
 mod reader;
+mod scan;
 mod settings;
 mod starts;
 mod steering;
@@ -42,6 +43,7 @@ use settings::refused;
 use starts::Starts;
 
 pub use log::{KafkaLog, LogView, TopicLog};
+pub use scan::{KafkaScan, ScanRange};
 pub use settings::{KafkaSettings, Start};
 pub use worker::KafkaWorkerSource;
 

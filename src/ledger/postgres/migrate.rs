@@ -10,7 +10,7 @@ use super::settings::PostgresSettings;
 use super::statement::Sql;
 use crate::error::Error;
 
-const MIGRATIONS: [(i64, &str, &str); 6] = [
+const MIGRATIONS: [(i64, &str, &str); 7] = [
     (
         1,
         "pipeline",
@@ -40,6 +40,11 @@ const MIGRATIONS: [(i64, &str, &str); 6] = [
         6,
         "forgetting",
         include_str!("../../../sql/migrations/0006_forgetting.sql"),
+    ),
+    (
+        7,
+        "start",
+        include_str!("../../../sql/migrations/0007_start.sql"),
     ),
 ];
 

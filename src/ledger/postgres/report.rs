@@ -46,6 +46,8 @@ pub struct PositionReport {
     pub high_water: i64,
     /// Ids of records before this offset may be forgotten.
     pub horizon: i64,
+    /// Where the pipeline began to read it; `None` where that was not recorded.
+    pub start_offset: Option<i64>,
     /// Why it stands still, if a person has to decide.
     pub stopped: Option<String>,
     /// The timestamp of the last record.
@@ -253,6 +255,7 @@ fn position(row: &PgRow) -> Result<PositionReport, Error> {
         next_offset: get(row, "next_offset")?,
         high_water: get(row, "high_water")?,
         horizon: get(row, "horizon")?,
+        start_offset: get(row, "start_offset")?,
         stopped: get(row, "stopped")?,
         event_time: optional_time(row, "event_time_us")?,
         updated_at: time(row, "updated_at_us")?,

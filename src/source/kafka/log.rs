@@ -284,7 +284,7 @@ impl Asker {
     }
 
     fn unanswered(&self, error: &KafkaError) -> Error {
-        let said = lock(&self.client.context().said).clone();
+        let said = self.client.context().last_word();
         let said = said.unwrap_or_else(|| error.to_string());
         Error::transient(format!(
             "no answer from Kafka at {} within {} s: {said}",
@@ -296,8 +296,15 @@ impl Asker {
 
 /// Hears why no broker can be reached.
 #[derive(Default)]
-struct Listener {
+pub(super) struct Listener {
     said: Mutex<Option<String>>,
+}
+
+impl Listener {
+    /// The last reason that was heard.
+    pub(super) fn last_word(&self) -> Option<String> {
+        lock(&self.said).clone()
+    }
 }
 
 impl ClientContext for Listener {

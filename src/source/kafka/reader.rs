@@ -237,12 +237,6 @@ impl Reader {
             *touched = true;
         }
         let headers = native::headers(message);
-        let record = Incoming {
-            offset: message.offset(),
-            timestamp_ms: message.timestamp().to_millis(),
-            key: message.key(),
-            payload: message.payload(),
-        };
         let bytes = message.key_len()
             + message.payload_len()
             + headers
@@ -250,7 +244,7 @@ impl Reader {
                 .map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len) + 8)
                 .sum::<usize>();
         let headers = headers.iter().map(|(name, value)| (&**name, *value));
-        mailbox.push(&owned.at, session, bytes, record, headers);
+        mailbox.push(&owned.at, session, bytes, incoming(message), headers);
     }
 
     /// Meets what the client reports in place of a record. Most of it came to
@@ -302,5 +296,15 @@ impl Reader {
                 *touched = true;
             }
         }
+    }
+}
+
+/// What a batch copies of a record, but for its headers.
+pub(super) fn incoming<'a>(message: &'a BorrowedMessage<'_>) -> Incoming<'a> {
+    Incoming {
+        offset: message.offset(),
+        timestamp_ms: message.timestamp().to_millis(),
+        key: message.key(),
+        payload: message.payload(),
     }
 }
